@@ -28,13 +28,27 @@ tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, si
     return status;
 }
 
-tn_status compose_take(const composer *c, int64_t rows, int64_t width, tn_tensor *out)
+tn_call run_make_call(tn_op op, const tn_site *site, run_tensors in, run_tensors out)
 {
-    const tn_tensor *x = &c->call->in[0];
-    void *data = NULL;
-    tn_status status = arena_take(c->arena, (size_t)(rows * width) * tn_dtype_size(x->dtype), &data, c->err);
-    *out = tn_tensor_dense(data, x->dtype, 2, (int64_t[]){rows, width});
-    return status;
+    tn_call call = {.size = sizeof call, .op = op, .site = site, .in_count = in.count, .out_count = out.count};
+    for (int32_t i = 0; i < in.count; i++)
+        call.in[i] = *in.at[i];
+    for (int32_t i = 0; i < out.count; i++)
+        call.out[i] = *out.at[i];
+    return call;
+}
+
+tn_tensor compose_take_as(composer *c, tn_dtype dtype, int64_t rows, int64_t width)
+{
+    tn_tensor t = tn_tensor_dense(NULL, dtype, 2, (int64_t[]){rows, width});
+    if (c->status == TN_OK)
+        c->status = arena_take(c->arena, (size_t)(rows * width) * tn_dtype_size(dtype), &t.data, c->err);
+    return t;
+}
+
+tn_tensor compose_take(composer *c, int64_t rows, int64_t width)
+{
+    return compose_take_as(c, c->call->in[0].dtype, rows, width);
 }
 
 tn_tensor compose_columns(const tn_tensor *t, int64_t begin, int64_t count)
@@ -66,46 +80,36 @@ tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int
     return site;
 }
 
-tn_status compose_linear(const composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x,
-                         const tn_tensor *y)
+/* Through the part's site, where there is one; else eagerly, with a site that holds the same meaning. */
+static void perform_part(composer *c, int part, const tn_site *otherwise, tn_call *call)
 {
-    tn_call call = {.size = sizeof call, .op = TN_OP_LINEAR, .in_count = 1, .out_count = 1};
-    call.in[0] = *x;
-    call.out[0] = *y;
+    const graph_site *site = c->parts ? c->parts[part] : NULL;
+    call->site = site ? &site->site : otherwise;
+    if (c->status == TN_OK)
+        c->status = run_bound_call(c->device, c->arena, site ? &site->bound : NULL, call, c->err);
+}
+
+void compose_eagerly(composer *c, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
+{
+    const tn_call call = run_make_call(op, site, in, out);
+    if (c->status == TN_OK)
+        c->status = run_eager_call(c->device, c->arena, &call, c->err);
+}
+
+void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *y)
+{
+    tn_call call = run_make_call(TN_OP_LINEAR, NULL, RUN_TENSORS(x), RUN_TENSORS(y));
     if (c->parts && c->parts[part]) {
-        call.site = &c->parts[part]->site;
-        return run_bound_call(c->device, c->arena, &c->parts[part]->bound, &call, c->err);
+        perform_part(c, part, NULL, &call);
+    } else {
+        const tn_site site = compose_linear_site(c, weight, bias, x->shape[1], y->shape[1]);
+        perform_part(c, part, &site, &call);
     }
-    tn_site site = compose_linear_site(c, weight, bias, x->shape[1], y->shape[1]);
-    call.site = &site;
-    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
 }
 
-tn_status compose_glu(const composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
-                      const tn_tensor *out)
+void compose_add(composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out)
 {
-    tn_call call = {.size = sizeof call, .op = TN_OP_GLU, .site = site, .in_count = 2, .out_count = 1};
-    call.in[0] = *gate;
-    call.in[1] = *up;
-    call.out[0] = *out;
-    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
-}
-
-tn_status compose_act(const composer *c, const tn_site *site, const tn_tensor *x, const tn_tensor *out)
-{
-    tn_call call = {.size = sizeof call, .op = TN_OP_ACT, .site = site, .in_count = 1, .out_count = 1};
-    call.in[0] = *x;
-    call.out[0] = *out;
-    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
-}
-
-tn_status compose_add(const composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out)
-{
-    tn_call call = {.size = sizeof call, .op = TN_OP_ADD, .site = c->call->site, .in_count = 2, .out_count = 1};
-    call.in[0] = *a;
-    call.in[1] = *b;
-    call.out[0] = *out;
-    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
+    compose_eagerly(c, TN_OP_ADD, c->call->site, RUN_TENSORS(a, b), RUN_TENSORS(out));
 }
 
 /* ---- MLP ----------------------------------------------------------------------------------------- */
@@ -125,65 +129,41 @@ void compose_gate_up_views(const tn_site *site, const tn_tensor *both, tn_tensor
     }
 }
 
-tn_status compose_gate_up(const composer *c, const tn_tensor *both)
+void compose_gate_up(composer *c, const tn_tensor *both)
 {
     const tn_site *site = c->call->site;
     const tn_tensor *x = &c->call->in[0];
-    if (site->meaning[TN_AXIS_LAYOUT] != TN_LAYOUT_SPLIT)
-        return compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, x, both);
     tn_tensor gate, up;
+    if (site->meaning[TN_AXIS_LAYOUT] != TN_LAYOUT_SPLIT) {
+        compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, x, both);
+        return;
+    }
     compose_gate_up_views(site, both, &gate, &up);
-    tn_status status = compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &gate);
-    return status == TN_OK ? compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &up) : status;
+    compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &gate);
+    compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &up);
 }
 
 /* Without a gate: down(act(up(x))). */
-static tn_status compose_up_down(const composer *c)
+static void compose_up_down(composer *c)
 {
     const tn_tensor *x = &c->call->in[0];
-    size_t mark = arena_mark(c->arena);
-    tn_tensor p;
-    tn_status status = compose_take(c, x->shape[0], c->call->site->dim[TN_DIM_INTER], &p);
-    if (status == TN_OK)
-        status = compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &p);
-    if (status == TN_OK)
-        status = compose_act(c, c->call->site, &p, &p);
-    if (status == TN_OK)
-        status = compose_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &c->call->out[0]);
-    arena_release(c->arena, mark);
-    return status;
+    tn_tensor p = compose_take(c, x->shape[0], c->call->site->dim[TN_DIM_INTER]);
+    compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &p);
+    compose_eagerly(c, TN_OP_ACT, c->call->site, RUN_TENSORS(&p), RUN_TENSORS(&p));
+    compose_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &c->call->out[0]);
 }
 
-static tn_status compose_mlp(const composer *c)
+static void compose_mlp(composer *c)
 {
     const tn_site *site = c->call->site;
-    const tn_tensor *x = &c->call->in[0], *y = &c->call->out[0];
-    size_t mark = arena_mark(c->arena);
-    tn_tensor both, gate, up;
-    tn_status status = compose_take(c, x->shape[0], 2 * site->dim[TN_DIM_INTER], &both);
+    tn_tensor both = compose_take(c, c->call->in[0].shape[0], 2 * site->dim[TN_DIM_INTER]), gate, up;
     compose_gate_up_views(site, &both, &gate, &up);
-    if (status == TN_OK)
-        status = compose_gate_up(c, &both);
-    if (status == TN_OK)
-        status = compose_glu(c, site, &gate, &up, &gate);
-    if (status == TN_OK)
-        status = compose_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &gate, y);
-    arena_release(c->arena, mark);
-    return status;
+    compose_gate_up(c, &both);
+    compose_eagerly(c, TN_OP_GLU, site, RUN_TENSORS(&gate, &up), RUN_TENSORS(&gate));
+    compose_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &gate, &c->call->out[0]);
 }
 
 /* ---- MOE_BLOCK ------------------------------------------------------------------------------------- */
-
-/* Route or experts: through the part's site, else eagerly with the outer site, which holds the same meaning. */
-static tn_status step_inner(const composer *c, int part, tn_call *call)
-{
-    if (c->parts && c->parts[part]) {
-        call->site = &c->parts[part]->site;
-        return run_bound_call(c->device, c->arena, &c->parts[part]->bound, call, c->err);
-    }
-    call->site = c->call->site;
-    return run_bound_call(c->device, c->arena, NULL, call, c->err);
-}
 
 tn_site compose_shared_site(const tn_site *block)
 {
@@ -202,93 +182,74 @@ tn_site compose_shared_site(const tn_site *block)
 }
 
 /* y += shared expert(x), times sigmoid(shared gate(x)) where the model has one. */
-static tn_status compose_shared(const composer *c)
+static void compose_shared(composer *c)
 {
     const tn_site *site = c->call->site;
     const tn_tensor *x = &c->call->in[0], *y = &c->call->out[0];
-    graph_site *shared = c->parts ? c->parts[GRAPH_PART_SHARED] : NULL;
-    tn_tensor z;
-    tn_status status = compose_take(c, x->shape[0], x->shape[1], &z);
-    tn_call mlp = {.size = sizeof mlp, .op = TN_OP_MLP, .in_count = 1, .out_count = 1};
-    mlp.in[0] = *x;
-    mlp.out[0] = z;
+    const graph_site *shared = c->parts ? c->parts[GRAPH_PART_SHARED] : NULL;
+    tn_tensor z = compose_take(c, x->shape[0], x->shape[1]);
     tn_site inner = compose_shared_site(site);
-    mlp.site = shared ? &shared->site : &inner;
-    if (status == TN_OK && shared)
-        status = run_site_call(c->device, c->arena, shared, &mlp, c->err);
-    else if (status == TN_OK)
-        status = run_eager_call(c->device, c->arena, &mlp, c->err);
-    if (status == TN_OK && (site->features & TN_HAS_SHARED_GATE)) {
-        tn_tensor gate;
-        status = compose_take(c, x->shape[0], 1, &gate);
-        if (status == TN_OK)
-            status = compose_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, COMPOSE_NO_ROLE, x, &gate);
+    const tn_call mlp = run_make_call(TN_OP_MLP, shared ? &shared->site : &inner, RUN_TENSORS(x), RUN_TENSORS(&z));
+    if (c->status == TN_OK)
+        c->status = shared ? run_site_call(c->device, c->arena, shared, &mlp, c->err)
+                           : run_eager_call(c->device, c->arena, &mlp, c->err);
+    if (site->features & TN_HAS_SHARED_GATE) {
+        tn_tensor gate = compose_take(c, x->shape[0], 1);
+        compose_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, COMPOSE_NO_ROLE, x, &gate);
         /* sigmoid(gate) * z is a GLU whose gate is the same for all features of a token. */
         gate.shape[1] = z.shape[1];
         gate.stride[1] = 0;
         inner.meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
-        if (status == TN_OK)
-            status = compose_glu(c, &inner, &gate, &z, &z);
+        compose_eagerly(c, TN_OP_GLU, &inner, RUN_TENSORS(&gate, &z), RUN_TENSORS(&z));
     }
-    return status == TN_OK ? compose_add(c, y, &z, y) : status;
+    compose_add(c, y, &z, y);
 }
 
-static tn_status compose_moe(const composer *c)
+static void compose_moe(composer *c)
 {
     const tn_site *site = c->call->site;
-    const tn_tensor *x = &c->call->in[0];
-    int64_t shape[2] = {x->shape[0], site->dim[TN_DIM_TOP_K]};
-    tn_dtype weight_dtype = site->features & TN_HAS_F32_ROUTING ? TN_F32 : x->dtype;
-    size_t mark = arena_mark(c->arena);
-    void *weights = NULL, *experts = NULL;
-    tn_status status =
-        arena_take(c->arena, (size_t)(shape[0] * shape[1]) * tn_dtype_size(weight_dtype), &weights, c->err);
-    if (status == TN_OK)
-        status = arena_take(c->arena, (size_t)(shape[0] * shape[1]) * sizeof(int32_t), &experts, c->err);
-    tn_call route = {.size = sizeof route, .op = TN_OP_MOE_ROUTE, .in_count = 1, .out_count = 2};
-    route.in[0] = *x;
-    route.out[0] = tn_tensor_dense(weights, weight_dtype, 2, shape);
-    route.out[1] = tn_tensor_dense(experts, TN_I32, 2, shape);
-    tn_call apply = {.size = sizeof apply, .op = TN_OP_MOE_EXPERTS, .in_count = 3, .out_count = 1};
-    apply.in[0] = *x;
-    apply.in[1] = route.out[0];
-    apply.in[2] = route.out[1];
-    apply.out[0] = c->call->out[0];
+    const tn_tensor *x = &c->call->in[0], *y = &c->call->out[0];
+    int64_t tokens = x->shape[0], top_k = site->dim[TN_DIM_TOP_K];
+    tn_tensor weights = compose_take_as(c, site->features & TN_HAS_F32_ROUTING ? TN_F32 : x->dtype, tokens, top_k);
+    tn_tensor experts = compose_take_as(c, TN_I32, tokens, top_k);
+    tn_call route = run_make_call(TN_OP_MOE_ROUTE, NULL, RUN_TENSORS(x), RUN_TENSORS(&weights, &experts));
+    tn_call apply = run_make_call(TN_OP_MOE_EXPERTS, NULL, RUN_TENSORS(x, &weights, &experts), RUN_TENSORS(y));
     if (c->call->out_count > 1) { /* logits, where they are wanted                                */
         route.out[2] = c->call->out[1];
         route.out_count = 3;
     }
-    if (status == TN_OK)
-        status = step_inner(c, GRAPH_PART_ROUTE, &route);
-    if (status == TN_OK)
-        status = step_inner(c, GRAPH_PART_EXPERTS, &apply);
-    if (status == TN_OK && (site->features & TN_HAS_SHARED_EXPERT))
-        status = compose_shared(c);
-    arena_release(c->arena, mark);
-    return status;
+    perform_part(c, GRAPH_PART_ROUTE, site, &route);
+    perform_part(c, GRAPH_PART_EXPERTS, site, &apply);
+    if (site->features & TN_HAS_SHARED_EXPERT)
+        compose_shared(c);
 }
 
 /* h + r, then the norm of that: the sequence of the modeling files. */
-static tn_status compose_add_norm(const composer *c)
+static void compose_add_norm(composer *c)
 {
-    tn_call norm = {.size = sizeof norm, .op = TN_OP_RMS_NORM, .in_count = 1, .out_count = 1};
-    norm.in[0] = c->call->out[0];
-    norm.out[0] = c->call->out[1];
-    tn_status status = compose_add(c, &c->call->in[0], &c->call->in[1], &c->call->out[0]);
-    return status == TN_OK ? step_inner(c, GRAPH_PART_NORM, &norm) : status;
+    const tn_tensor *in = c->call->in, *out = c->call->out;
+    tn_call norm = run_make_call(TN_OP_RMS_NORM, NULL, RUN_TENSORS(&out[0]), RUN_TENSORS(&out[1]));
+    compose_add(c, &in[0], &in[1], &out[0]);
+    perform_part(c, GRAPH_PART_NORM, c->call->site, &norm);
 }
 
 static tn_status eager_with_parts(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
                                   tn_error *err)
 {
-    const composer c = {device, a, parts, call, err};
+    composer c = {device, a, parts, call, err, TN_OK};
+    size_t mark = arena_mark(a);
     if (call->op == TN_OP_ADD_RMS_NORM)
-        return compose_add_norm(&c);
-    if (call->op == TN_OP_MLP)
-        return call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? compose_up_down(&c) : compose_mlp(&c);
-    if (call->op == TN_OP_MOE_BLOCK)
-        return compose_moe(&c);
-    return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);
+        compose_add_norm(&c);
+    else if (call->op == TN_OP_MLP && call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN)
+        compose_up_down(&c);
+    else if (call->op == TN_OP_MLP)
+        compose_mlp(&c);
+    else if (call->op == TN_OP_MOE_BLOCK)
+        compose_moe(&c);
+    else
+        return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);
+    arena_release(a, mark);
+    return c.status;
 }
 
 tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn_error *err)

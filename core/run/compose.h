@@ -4,19 +4,22 @@
 
 #include "run/run.h"
 
-/* What a composition works with. parts NULL: every step is eager, its parameters taken from the outer site. */
+/* What a composition works with. parts NULL: every step is eager, its parameters taken from the outer site. The first
+ * error sticks: after it the functions below do nothing. */
 typedef struct composer {
     const device *device;
     arena *arena;
     graph_site *const *parts;
     const tn_call *call;
     tn_error *err;
+    tn_status status;
 } composer;
 
 #define COMPOSE_NO_ROLE TN_ROLE_MAX
 
-/* compose.c: a dense tensor [rows, width] of the input's dtype from the arena. */
-tn_status compose_take(const composer *c, int64_t rows, int64_t width, tn_tensor *out);
+/* compose.c: a dense tensor [rows, width] from the arena: of a type, or of that of the input. */
+tn_tensor compose_take_as(composer *c, tn_dtype dtype, int64_t rows, int64_t width);
+tn_tensor compose_take(composer *c, int64_t rows, int64_t width);
 
 /* compose.c: columns begin .. begin + count - 1 of a matrix. */
 tn_tensor compose_columns(const tn_tensor *t, int64_t begin, int64_t count);
@@ -25,43 +28,38 @@ tn_tensor compose_columns(const tn_tensor *t, int64_t begin, int64_t count);
 tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int64_t in, int64_t out);
 
 /* compose.c: y = x weight^T + bias, through the part's own site where there is one. */
-tn_status compose_linear(const composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x,
-                         const tn_tensor *y);
+void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *y);
 
-/* compose.c: out = act(gate) up. site says which act. */
-tn_status compose_glu(const composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
-                      const tn_tensor *out);
-
-/* compose.c: out = act(x); may alias. site says which act. */
-tn_status compose_act(const composer *c, const tn_site *site, const tn_tensor *x, const tn_tensor *out);
+/* compose.c: a primitive operation by the device; site says which act or the like. */
+void compose_eagerly(composer *c, tn_op op, const tn_site *site, run_tensors in, run_tensors out);
 
 /* compose.c: out = a + b; may alias. */
-tn_status compose_add(const composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out);
+void compose_add(composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out);
 
 /* compose.c: gate and up of an MLP as views of both, which holds 2 inter columns for every token: two dense halves or
  * the halves of each row, by layout. */
 void compose_gate_up_views(const tn_site *site, const tn_tensor *both, tn_tensor *gate, tn_tensor *up);
 
 /* compose.c: both = the products that an MLP's activation is applied to. */
-tn_status compose_gate_up(const composer *c, const tn_tensor *both);
+void compose_gate_up(composer *c, const tn_tensor *both);
 
 /* compose.c: the shared expert of a MOE_BLOCK as an MLP of its own. */
 tn_site compose_shared_site(const tn_site *block);
 
 /* backward.c: the gradients of a product with these parameters of the outer site: of x into dx (data NULL: not wanted),
  * of the parameters into what c->call->grads names under the same roles. */
-tn_status compose_linear_backward(const composer *c, tn_role weight, tn_role bias, const tn_tensor *x,
-                                  const tn_tensor *dy, const tn_tensor *dx);
+void compose_linear_backward(composer *c, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *dy,
+                             const tn_tensor *dx);
 
-/* backward.c: gradients of compose_glu. dgate and dup may have data NULL; dgate may be dp. */
-tn_status compose_glu_backward(const composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
-                               const tn_tensor *dp, const tn_tensor *dgate, const tn_tensor *dup);
+/* backward.c: gradients of a GLU. dgate and dup may have data NULL; dgate may be dp. */
+void compose_glu_backward(composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
+                          const tn_tensor *dp, const tn_tensor *dgate, const tn_tensor *dup);
 
 /* backward_moe.c: the gradients of a MOE_BLOCK. */
-tn_status compose_moe_backward(const composer *c);
+void compose_moe_backward(composer *c);
 
 /* backward.c: a device's gradients of one primitive operation, with scratch from the arena; TN_DECLINED where it has
  * none. */
-tn_status compose_backward_step(const composer *c, const tn_call *call);
+void compose_backward_step(composer *c, const tn_call *call);
 
 #endif

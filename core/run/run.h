@@ -4,6 +4,19 @@
 
 #include "graph/graph.h"
 
+/* Tensors in the order of a contract: RUN_TENSORS(&x, &y). */
+typedef struct run_tensors {
+    const tn_tensor *const *at;
+    int32_t count;
+} run_tensors;
+
+#define RUN_TENSORS(...)                                                                                               \
+    ((run_tensors){(const tn_tensor *const[]){__VA_ARGS__},                                                            \
+                   sizeof((const tn_tensor *const[]){__VA_ARGS__}) / sizeof(const tn_tensor *)})
+
+/* A call with these inputs and outputs. compose.c */
+tn_call run_make_call(tn_op op, const tn_site *site, run_tensors in, run_tensors out);
+
 /* Performs any contract eagerly from its site alone, the composed ones (MLP, MOE_BLOCK) included: what checks compare
  * kernels with. call->scratch is ignored; scratch and intermediate tensors come from the arena. With a measuring arena
  * nothing is computed. compose.c */

@@ -17,32 +17,26 @@ tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape)
     return tn_tensor_dense(t->data, t->dtype, ndim, shape);
 }
 
-static tn_call start_call(tn_op op, const tn_site *site, int in, int out)
+/* The operation of a site of the graph. */
+static void perform_site(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
 {
-    return (tn_call){.size = sizeof(tn_call), .op = op, .site = site, .in_count = in, .out_count = out};
-}
-
-/* An operation of a site of the graph. */
-static void perform_site(graph_run *r, const graph_site *site, const tn_call *call)
-{
+    const tn_call call = run_make_call(site->site.op, &site->site, in, out);
     if (r->status == TN_OK)
-        r->status = pieces_site_call(r->device, r->arena, site, call, r->err);
+        r->status = pieces_site_call(r->device, r->arena, site, &call, r->err);
 }
 
 /* A step between the contracts. */
-static void perform_step(graph_run *r, const tn_call *call)
+static void perform_step(graph_run *r, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
 {
+    const tn_call call = run_make_call(op, site, in, out);
     if (r->status == TN_OK)
-        r->status = run_eager_call(r->device, r->arena, call, r->err);
+        r->status = run_eager_call(r->device, r->arena, &call, r->err);
 }
 
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden)
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){r->rows * r->tokens, hidden});
-    tn_call call = start_call(TN_OP_EMBEDDING, site, 1, 1);
-    call.in[0] = r->ids;
-    call.out[0] = y;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_EMBEDDING, site, RUN_TENSORS(&r->ids), RUN_TENSORS(&y));
     return y;
 }
 
@@ -55,30 +49,19 @@ tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
 
 void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
 {
-    tn_call call = start_call(TN_OP_LINEAR, &site->site, 1, 1);
-    call.in[0] = *x;
-    call.out[0] = *y;
-    perform_site(r, site, &call);
-}
-
-static void norm_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
-{
-    tn_call call = start_call(site->site.op, &site->site, 1, 1); /* RMS_NORM or LAYER_NORM        */
-    call.in[0] = *x;
-    call.out[0] = *y;
-    perform_site(r, site, &call);
+    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
 }
 
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x)
 {
     tn_tensor y = steps_take(r, r->dtype, x->ndim, x->shape);
-    norm_into(r, site, x, &y);
+    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(&y));
     return y;
 }
 
 void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x)
 {
-    norm_into(r, site, x, x);
+    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(x));
 }
 
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x)
@@ -88,21 +71,13 @@ tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *
         return steps_norm(r, site, h);
     }
     tn_tensor y = steps_take(r, r->dtype, h->ndim, h->shape);
-    tn_call call = start_call(TN_OP_ADD_RMS_NORM, &site->outer->site, 2, 2);
-    call.in[0] = *h;
-    call.in[1] = *x;
-    call.out[0] = *h;
-    call.out[1] = y;
-    perform_site(r, site->outer, &call);
+    perform_site(r, site->outer, RUN_TENSORS(h, x), RUN_TENSORS(h, &y));
     return y;
 }
 
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
 {
-    tn_call call = start_call(site->site.op, &site->site, 1, 1);
-    call.in[0] = *x;
-    call.out[0] = *y;
-    perform_site(r, site, &call);
+    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
 }
 
 void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed, const graph_site *experts,
@@ -111,17 +86,8 @@ void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed
     const int64_t shape[2] = {x->shape[0], route->site.dim[TN_DIM_TOP_K]};
     bool wide = route->site.features & TN_HAS_F32_ROUTING;
     tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
-    tn_call call = start_call(TN_OP_MOE_ROUTE, &route->site, 1, 2);
-    call.in[0] = *routed;
-    call.out[0] = weights;
-    call.out[1] = chosen;
-    perform_site(r, route, &call);
-    call = start_call(TN_OP_MOE_EXPERTS, &experts->site, 3, 1);
-    call.in[0] = *x;
-    call.in[1] = weights;
-    call.in[2] = chosen;
-    call.out[0] = *y;
-    perform_site(r, experts, &call);
+    perform_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
+    perform_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
 }
 
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
@@ -132,18 +98,12 @@ void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor 
 void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k,
                    const tn_tensor *cosine, const tn_tensor *sine)
 {
-    tn_call call = start_call(TN_OP_ROPE, &site->site, 4, 2);
-    call.in[0] = *q;
-    call.in[1] = *k;
-    call.in[2] = *cosine;
-    call.in[3] = *sine;
-    /* The halves of a table are equal: narrow ones are the first. */
-    if (site->site.meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW)
-        for (int i = 2; i < 4; i++)
-            call.in[i].shape[call.in[i].ndim - 1] /= 2;
-    call.out[0] = *q;
-    call.out[1] = *k;
-    perform_site(r, site, &call);
+    tn_tensor c = *cosine, s = *sine;
+    if (site->site.meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW) { /* the halves are equal: the first ones */
+        c.shape[c.ndim - 1] /= 2;
+        s.shape[s.ndim - 1] /= 2;
+    }
+    perform_site(r, site, RUN_TENSORS(q, k, &c, &s), RUN_TENSORS(q, k));
 }
 
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v)
@@ -156,11 +116,7 @@ void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const t
 
 void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to)
 {
-    tn_call call = start_call(TN_OP_CACHE_APPEND, NULL, 2, 1);
-    call.in[0] = *x;
-    call.in[1] = *slot;
-    call.out[0] = *to;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_CACHE_APPEND, NULL, RUN_TENSORS(x, slot), RUN_TENSORS(to));
 }
 
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q)
@@ -168,89 +124,51 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     const run_cache *cache = &r->cache[layer];
     int64_t heads = q->shape[2], dim = cache->v.shape[3];
     tn_tensor o = steps_take(r, r->dtype, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
-    tn_call call = start_call(TN_OP_ATTENTION, &site->site, 5, 1);
-    call.in[0] = *q;
-    call.in[1] = cache->k;
-    call.in[2] = cache->v;
-    call.in[3] = r->index;
-    call.in[4] = cache->kv_index;
-    call.out[0] = o;
-    perform_site(r, site, &call);
+    perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index), RUN_TENSORS(&o));
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
 }
 
 void steps_stream_mix(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *c)
 {
-    tn_call call = start_call(TN_OP_STREAM_MIX, site, 2, 1);
-    call.in[0] = *x;
-    call.in[1] = *c;
-    call.out[0] = *x;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_STREAM_MIX, site, RUN_TENSORS(x, c), RUN_TENSORS(x));
 }
 
 void steps_stream_add(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *d, const tn_tensor *c)
 {
-    tn_call call = start_call(TN_OP_STREAM_ADD, site, 3, 1);
-    call.in[0] = *x;
-    call.in[1] = *d;
-    call.in[2] = *c;
-    call.out[0] = *x;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_STREAM_ADD, site, RUN_TENSORS(x, d, c), RUN_TENSORS(x));
 }
 
 tn_tensor steps_stream_mean(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[1], x->shape[2]});
-    tn_call call = start_call(TN_OP_STREAM_MEAN, site, 1, 1);
-    call.in[0] = *x;
-    call.out[0] = y;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_STREAM_MEAN, site, RUN_TENSORS(x), RUN_TENSORS(&y));
     return y;
 }
 
 void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *like)
 {
-    tn_call call = start_call(TN_OP_RMS_MATCH, site, 2, 1);
-    call.in[0] = *x;
-    call.in[1] = *like;
-    call.out[0] = *x;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_RMS_MATCH, site, RUN_TENSORS(x, like), RUN_TENSORS(x));
 }
 
 void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,
                          const tn_tensor *y)
 {
-    tn_call call = start_call(TN_OP_EMBEDDING_BAG, site, 2, 1);
-    call.in[0] = *ids;
-    call.in[1] = *weights;
-    call.out[0] = *y;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_EMBEDDING_BAG, site, RUN_TENSORS(ids, weights), RUN_TENSORS(y));
 }
 
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
-    tn_call call = start_call(site ? site->op : TN_OP_NONE, site, 1, 1);
-    call.in[0] = *x;
-    call.out[0] = *x;
-    perform_step(r, &call);
+    perform_step(r, site ? site->op : TN_OP_NONE, site, RUN_TENSORS(x), RUN_TENSORS(x));
 }
 
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s)
 {
-    tn_call call = start_call(TN_OP_ROW_SCALE, site, 2, 1);
-    call.in[0] = *x;
-    call.in[1] = *s;
-    call.out[0] = *x;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_ROW_SCALE, site, RUN_TENSORS(x, s), RUN_TENSORS(x));
 }
 
 void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x)
 {
-    tn_call call = start_call(TN_OP_ADD, NULL, 2, 1);
-    call.in[0] = *to;
-    call.in[1] = *x;
-    call.out[0] = *to;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_ADD, NULL, RUN_TENSORS(to, x), RUN_TENSORS(to));
 }
 
 tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows)
@@ -269,28 +187,17 @@ tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows)
 
 void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *counts, const tn_tensor *y)
 {
-    tn_call call = start_call(TN_OP_GROUPED_MATMUL, site, 2, 1);
-    call.in[0] = *x;
-    call.in[1] = *counts;
-    call.out[0] = *y;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_GROUPED_MATMUL, site, RUN_TENSORS(x, counts), RUN_TENSORS(y));
 }
 
 void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to)
 {
-    tn_call call = start_call(TN_OP_COPY, site, 1, 1);
-    call.in[0] = *from;
-    call.out[0] = *to;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_COPY, site, RUN_TENSORS(from), RUN_TENSORS(to));
 }
 
 void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up)
 {
-    tn_call call = start_call(TN_OP_GLU, site, 2, 1);
-    call.in[0] = *gate;
-    call.in[1] = *up;
-    call.out[0] = *up;
-    perform_step(r, &call);
+    perform_step(r, TN_OP_GLU, site, RUN_TENSORS(gate, up), RUN_TENSORS(up));
 }
 
 tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns)

@@ -27,9 +27,7 @@ void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h)
     site.param[TN_ROLE_WEIGHT] = (tn_param){&r->media->deep[layer], 1};
     size_t mark = arena_mark(r->arena);
     tn_tensor more = steps_take(r, r->dtype, 2, h->shape);
-    tn_call call = {.size = sizeof call, .op = TN_OP_EMBEDDING, .site = &site, .in_count = 1, .out_count = 1};
-    call.in[0] = r->media->deep_row;
-    call.out[0] = more;
+    const tn_call call = run_make_call(TN_OP_EMBEDDING, &site, RUN_TENSORS(&r->media->deep_row), RUN_TENSORS(&more));
     if (r->status == TN_OK)
         r->status = run_eager_call(r->device, r->arena, &call, r->err);
     steps_add(r, h, &more);

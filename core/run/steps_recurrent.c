@@ -1,16 +1,11 @@
 /* Steps of layers that carry a state from token to token. */
 #include "run/steps.h"
 
-static tn_call start_call(const graph_site *site, int in, int out)
+static void perform(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
 {
-    return (tn_call){
-        .size = sizeof(tn_call), .op = site->site.op, .site = &site->site, .in_count = in, .out_count = out};
-}
-
-static void perform(graph_run *r, const graph_site *site, const tn_call *call)
-{
+    const tn_call call = run_make_call(site->site.op, &site->site, in, out);
     if (r->status == TN_OK)
-        r->status = run_site_call(r->device, r->arena, site, call, r->err);
+        r->status = run_site_call(r->device, r->arena, site, &call, r->err);
 }
 
 tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x)
@@ -18,15 +13,10 @@ tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, 
     const run_cache *cache = &r->cache[layer];
     int64_t shape[3] = {r->rows, r->tokens, x->shape[1]};
     tn_tensor y = steps_take(r, r->dtype, 3, shape);
-    tn_call call = start_call(site, 3, 2);
-    call.in[0] = tn_tensor_dense(x->data, x->dtype, 3, shape);
-    call.in[0].stride[0] = r->tokens * x->stride[0];
-    call.in[0].stride[1] = x->stride[0];
-    call.in[1] = cache->conv;
-    call.in[2] = r->index;
-    call.out[0] = y;
-    call.out[1] = cache->conv;
-    perform(r, site, &call);
+    tn_tensor rows = tn_tensor_dense(x->data, x->dtype, 3, shape);
+    rows.stride[0] = r->tokens * x->stride[0];
+    rows.stride[1] = x->stride[0];
+    perform(r, site, RUN_TENSORS(&rows, &cache->conv, &r->index), RUN_TENSORS(&y, &cache->conv));
     return steps_view(&y, 2, (int64_t[]){r->rows * r->tokens, x->shape[1]});
 }
 
@@ -34,25 +24,12 @@ tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, 
 {
     const run_cache *cache = &r->cache[layer];
     tn_tensor o = steps_take(r, r->dtype, 4, in->v.shape);
-    tn_call call = start_call(site, 7, 2);
-    call.in[0] = in->v;
-    call.in[1] = cache->state;
-    call.in[2] = in->q;
-    call.in[3] = in->k;
-    call.in[4] = in->a;
-    call.in[5] = in->b;
-    call.in[6] = r->index;
-    call.out[0] = o;
-    call.out[1] = cache->state;
-    perform(r, site, &call);
+    perform(r, site, RUN_TENSORS(&in->v, &cache->state, &in->q, &in->k, &in->a, &in->b, &r->index),
+            RUN_TENSORS(&o, &cache->state));
     return o;
 }
 
 void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate)
 {
-    tn_call call = start_call(site, 2, 1);
-    call.in[0] = *x;
-    call.in[1] = *gate;
-    call.out[0] = *x;
-    perform(r, site, &call);
+    perform(r, site, RUN_TENSORS(x, gate), RUN_TENSORS(x));
 }

@@ -23,13 +23,9 @@ static void attend(graph_run *r, const graph_site *site, const tn_tensor *q, con
                    const tn_tensor *o)
 {
     size_t mark = arena_mark(r->arena);
-    tn_call call = {.size = sizeof call, .op = TN_OP_ATTENTION, .site = &site->site, .in_count = 5, .out_count = 1};
-    call.in[0] = *q;
-    call.in[1] = *k;
-    call.in[2] = *v;
-    call.in[3] = steps_upload(r, TN_I32, 2, q->shape, NULL);
-    call.in[4] = steps_upload(r, TN_I32, 2, k->shape, NULL);
-    call.out[0] = *o;
+    tn_tensor index = steps_upload(r, TN_I32, 2, q->shape, NULL), kv_index = steps_upload(r, TN_I32, 2, k->shape, NULL);
+    const tn_call call =
+        run_make_call(TN_OP_ATTENTION, &site->site, RUN_TENSORS(q, k, v, &index, &kv_index), RUN_TENSORS(o));
     if (r->status == TN_OK)
         r->status = run_site_call(r->device, r->arena, site, &call, r->err);
     arena_release(r->arena, mark);
