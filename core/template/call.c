@@ -49,10 +49,11 @@ static void charge(sandbox *s, value self, const arguments *given)
 value call_builtin(sandbox *s, const builtin *b, value self, const arguments *given)
 {
     value arg[BUILTIN_PARAMETERS] = {0};
+    const invocation c = {self, arg, given, b->how};
     size_t count;
     charge(s, self, given);
     if (b->parameters[0] == '*')
-        return b->call(s, self, arg, given);
+        return b->call(s, &c);
     position(b->parameters, NULL, &count);
     if (given->count > count)
         sandbox_fail(s, "'%s' takes at most %zu arguments, not %zu", b->name, count, given->count);
@@ -69,7 +70,7 @@ value call_builtin(sandbox *s, const builtin *b, value self, const arguments *gi
     for (size_t i = 0; i < b->required; i++)
         if (arg[i].kind == VALUE_MISSING)
             sandbox_fail(s, "'%s' lacks an argument; it has '%s'", b->name, b->parameters);
-    return b->call(s, self, arg, given);
+    return b->call(s, &c);
 }
 
 static value call_joiner(sandbox *s, value callee)

@@ -6,15 +6,14 @@
 
 #define LONGEST_RANGE 100000 /* as in Jinja's sandbox */
 
-static value function_range(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_range(sandbox *s, const invocation *c)
 {
-    (void)self;
-    int64_t first = value_need_whole(s, arg[0], "a limit of a range");
-    int64_t from = raw->count > 1 ? first : 0,
-            to = raw->count > 1 ? value_need_whole(s, arg[1], "a limit of a range") : first;
-    int64_t by = value_whole_or(s, arg[2], 1, "the step of a range");
+    int64_t first = value_need_whole(s, c->arg[0], "a limit of a range");
+    int64_t from = c->raw->count > 1 ? first : 0,
+            to = c->raw->count > 1 ? value_need_whole(s, c->arg[1], "a limit of a range") : first;
+    int64_t by = value_whole_or(s, c->arg[2], 1, "the step of a range");
     if (by == 0)
-        sandbox_fail(s, "range() arg 3 must not be zero; use another step");
+        sandbox_fail(s, "range() c->arg 3 must not be zero; use another step");
     list *items = value_list_new(s, LIST_RANGE, 0);
     items->from = from;
     items->to = to;
@@ -51,16 +50,14 @@ static mapping *mapping_from(sandbox *s, const arguments *raw)
     return m;
 }
 
-static value function_dict(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_dict(sandbox *s, const invocation *c)
 {
-    (void)self, (void)arg;
-    return mapping_value(mapping_from(s, raw));
+    return mapping_value(mapping_from(s, c->raw));
 }
 
-static value function_namespace(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_namespace(sandbox *s, const invocation *c)
 {
-    (void)self, (void)arg;
-    mapping *m = mapping_from(s, raw);
+    mapping *m = mapping_from(s, c->raw);
     for (size_t i = 0; i < m->count; i++)
         if (m->keys[i].kind == VALUE_STRING && m->keys[i].as.string->data[0] == '_')
             sandbox_fail(s, "attribute '%s' of a namespace begins with an underscore; rename it",
@@ -68,42 +65,38 @@ static value function_namespace(sandbox *s, value self, const value *arg, const 
     return (value){.kind = VALUE_NAMESPACE, .as.mapping = m};
 }
 
-static value function_cycler(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_cycler(sandbox *s, const invocation *c)
 {
-    (void)self, (void)arg;
-    list *items = value_list_new(s, LIST_LIST, raw->count);
-    if (raw->count == 0 || raw->named_count)
+    list *items = value_list_new(s, LIST_LIST, c->raw->count);
+    if (c->raw->count == 0 || c->raw->named_count)
         sandbox_fail(s, "cycler takes one value or more; pass some");
-    for (size_t i = 0; i < raw->count; i++)
-        value_list_add(s, items, raw->items[i]);
+    for (size_t i = 0; i < c->raw->count; i++)
+        value_list_add(s, items, c->raw->items[i]);
     return (value){.kind = VALUE_CYCLER, .as.list = items};
 }
 
-static value function_joiner(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_joiner(sandbox *s, const invocation *c)
 {
-    (void)self, (void)raw;
     list *items = value_list_new(s, LIST_LIST, 1);
-    value_list_add(s, items, arg[0].kind == VALUE_MISSING ? value_string(s, ", ", 2) : arg[0]);
+    value_list_add(s, items, c->arg[0].kind == VALUE_MISSING ? value_string(s, ", ", 2) : c->arg[0]);
     return (value){.kind = VALUE_JOINER, .as.list = items};
 }
 
-static value function_raise(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_raise(sandbox *s, const invocation *c)
 {
-    (void)self, (void)raw;
-    sandbox_fail(s, "the template refuses this conversation: %s", repr_str(s, arg[0])->data);
+    sandbox_fail(s, "the template refuses this conversation: %s", repr_str(s, c->arg[0])->data);
 }
 
-static value function_strftime(sandbox *s, value self, const value *arg, const arguments *raw)
+static value function_strftime(sandbox *s, const invocation *c)
 {
-    (void)self, (void)raw;
     char text[1024];
     struct tm local;
     time_t now = (time_t)s->now;
-    if (arg[0].kind != VALUE_STRING || arg[0].as.string->size > 200)
+    if (c->arg[0].kind != VALUE_STRING || c->arg[0].as.string->size > 200)
         sandbox_fail(s, "strftime_now takes a short text; write strftime_now('%%Y-%%m-%%d')");
     if (!localtime_r(&now, &local))
         sandbox_fail(s, "the time %lld is none; pass another", (long long)s->now);
-    const string *format = arg[0].as.string;
+    const string *format = c->arg[0].as.string;
     if (format->size == 0)
         return value_of(format);
     sandbox_step(s, format->size * REPR_NUMBER_STEPS);
@@ -111,12 +104,12 @@ static value function_strftime(sandbox *s, value self, const value *arg, const a
 }
 
 const builtin functions_table[] = {
-    {"range", "start stop step", 1, function_range},
-    {"dict", "*", 0, function_dict},
-    {"namespace", "*", 0, function_namespace},
-    {"cycler", "*", 0, function_cycler},
-    {"joiner", "sep", 0, function_joiner},
-    {"raise_exception", "message", 1, function_raise},
-    {"strftime_now", "format", 1, function_strftime},
+    {"range", "start stop step", 1, function_range, 0},
+    {"dict", "*", 0, function_dict, 0},
+    {"namespace", "*", 0, function_namespace, 0},
+    {"cycler", "*", 0, function_cycler, 0},
+    {"joiner", "sep", 0, function_joiner, 0},
+    {"raise_exception", "message", 1, function_raise, 0},
+    {"strftime_now", "format", 1, function_strftime, 0},
     {0},
 };

@@ -5,103 +5,67 @@
 #include <math.h>
 #include <string.h>
 
-static value is_kind(sandbox *s, value self, const value *arg, const arguments *raw, bool yes)
+/* how: the value_kind. */
+static value is_kind(sandbox *s, const invocation *c)
 {
-    (void)s, (void)self, (void)arg, (void)raw;
-    return value_bool(yes);
+    (void)s;
+    return value_bool(c->self.kind == c->how);
 }
 
-static value is_defined(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_defined(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, self.kind != VALUE_UNDEFINED);
+    (void)s;
+    return value_bool(c->self.kind != VALUE_UNDEFINED);
 }
 
-static value is_undefined(sandbox *s, value self, const value *arg, const arguments *raw)
+/* how: which of the two booleans. */
+static value is_truth(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, self.kind == VALUE_UNDEFINED);
+    (void)s;
+    return value_bool(c->self.kind == VALUE_BOOL && c->self.as.boolean == c->how);
 }
 
-static value is_none(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_number(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, self.kind == VALUE_NONE);
+    (void)s;
+    return value_bool(value_is_number(c->self));
 }
 
-static value is_boolean(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_iterable(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, self.kind == VALUE_BOOL);
+    (void)s;
+    return value_bool(value_is_iterable(c->self));
 }
 
-static value is_true(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_callable(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, self.kind == VALUE_BOOL && self.as.boolean);
-}
-
-static value is_false(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, self.kind == VALUE_BOOL && !self.as.boolean);
-}
-
-static value is_integer(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, self.kind == VALUE_INT);
-}
-
-static value is_float(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, self.kind == VALUE_FLOAT);
-}
-
-static value is_number(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, value_is_number(self));
-}
-
-static value is_string(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING);
-}
-
-static value is_mapping(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, self.kind == VALUE_DICT);
-}
-
-static value is_iterable(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, value_is_iterable(self));
-}
-
-static value is_callable(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, value_is_callable(self));
+    (void)s;
+    return value_bool(value_is_callable(c->self));
 }
 
 /* What has a length and elements. */
-static value is_sequence(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_sequence(sandbox *s, const invocation *c)
 {
-    bool list = self.kind == VALUE_LIST && self.as.list->kind < LIST_GENERATOR;
-    return is_kind(s, self, arg, raw,
-                   list || self.kind == VALUE_STRING || self.kind == VALUE_DICT || self.kind == VALUE_UNDEFINED);
+    (void)s;
+    uint8_t kind = c->self.kind;
+    bool list = kind == VALUE_LIST && c->self.as.list->kind < LIST_GENERATOR;
+    return value_bool(list || kind == VALUE_STRING || kind == VALUE_DICT || kind == VALUE_UNDEFINED);
 }
 
-static bool remainder_is(sandbox *s, value self, value by, int64_t rest)
+static value remainder_is(sandbox *s, value self, value by, int64_t rest)
 {
-    return value_equal(s, operators_binary(s, "%", self, by), value_int(rest));
+    return value_bool(value_equal(s, operators_binary(s, "%", self, by), value_int(rest)));
 }
 
-static value is_odd(sandbox *s, value self, const value *arg, const arguments *raw)
+/* Odd or even. how: what remains. */
+static value is_parity(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, remainder_is(s, self, value_int(2), 1));
+    return remainder_is(s, c->self, value_int(2), c->how);
 }
 
-static value is_even(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_divisibleby(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, remainder_is(s, self, value_int(2), 0));
-}
-
-static value is_divisibleby(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, remainder_is(s, self, arg[0], 0));
+    return remainder_is(s, c->self, c->arg[0], 0);
 }
 
 static bool all_in_case(sandbox *s, const string *text, bool upper)
@@ -116,62 +80,43 @@ static bool all_in_case(sandbox *s, const string *text, bool upper)
     return some;
 }
 
-static value is_lower(sandbox *s, value self, const value *arg, const arguments *raw)
+/* how: CHARS_LOWER or CHARS_UPPER. */
+static value is_case(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, all_in_case(s, repr_str(s, self), false));
+    return value_bool(all_in_case(s, repr_str(s, c->self), c->how == CHARS_UPPER));
 }
 
-static value is_upper(sandbox *s, value self, const value *arg, const arguments *raw)
+/* how: whether they are to be equal. */
+static value is_eq(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, all_in_case(s, repr_str(s, self), true));
+    return value_bool(value_equal(s, c->self, c->arg[0]) == c->how);
 }
 
-static value is_eq(sandbox *s, value self, const value *arg, const arguments *raw)
+typedef enum order { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE } order;
+
+static value is_ordered(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, value_equal(s, self, arg[0]));
+    static const char *const signs[] = {[ORDER_LT] = "<", [ORDER_LE] = "<=", [ORDER_GT] = ">", [ORDER_GE] = ">="};
+    return value_bool(operators_compare(s, signs[c->how], c->self, c->arg[0]));
 }
 
-static value is_ne(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_in(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, !value_equal(s, self, arg[0]));
-}
-
-static value is_lt(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, operators_compare(s, "<", self, arg[0]));
-}
-
-static value is_le(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, operators_compare(s, "<=", self, arg[0]));
-}
-
-static value is_gt(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, operators_compare(s, ">", self, arg[0]));
-}
-
-static value is_ge(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, operators_compare(s, ">=", self, arg[0]));
-}
-
-static value is_in(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    return is_kind(s, self, arg, raw, value_contains(s, arg[0], self));
+    return value_bool(value_contains(s, c->arg[0], c->self));
 }
 
 /* Of what has no identity of its own here: the same type and value. */
-static value is_sameas(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_sameas(sandbox *s, const invocation *c)
 {
-    bool plain = self.kind <= VALUE_STRING;
-    return is_kind(s, self, arg, raw,
-                   self.kind == arg[0].kind && (plain ? value_equal(s, self, arg[0]) : self.as.list == arg[0].as.list));
+    value a = c->self, b = c->arg[0];
+    bool plain = a.kind <= VALUE_STRING;
+    return value_bool(a.kind == b.kind && (plain ? value_equal(s, a, b) : a.as.list == b.as.list));
 }
 
-static value is_escaped(sandbox *s, value self, const value *arg, const arguments *raw)
+static value is_escaped(sandbox *s, const invocation *c)
 {
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && self.as.string->markup);
+    (void)s;
+    return value_bool(c->self.kind == VALUE_STRING && c->self.as.string->markup);
 }
 
 /* Names are looked up in a dict there, which not everything can be a key of. */
@@ -183,57 +128,52 @@ static void need_key(sandbox *s, value v)
         sandbox_fail(s, "unhashable type: '%s'; ask for a name", value_type(v));
 }
 
-static value is_filter(sandbox *s, value self, const value *arg, const arguments *raw)
+/* how: the builtin_kind that there is one of. */
+static value is_known(sandbox *s, const invocation *c)
 {
-    need_key(s, self);
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(s, BUILTIN_FILTER, self.as.string->data));
-}
-
-static value is_test(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    need_key(s, self);
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(s, BUILTIN_TEST, self.as.string->data));
+    need_key(s, c->self);
+    return value_bool(c->self.kind == VALUE_STRING && call_find(s, (builtin_kind)c->how, c->self.as.string->data));
 }
 
 const builtin predicates_table[] = {
-    {"defined", "", 0, is_defined},
-    {"undefined", "", 0, is_undefined},
-    {"none", "", 0, is_none},
-    {"boolean", "", 0, is_boolean},
-    {"true", "", 0, is_true},
-    {"false", "", 0, is_false},
-    {"integer", "", 0, is_integer},
-    {"float", "", 0, is_float},
-    {"number", "", 0, is_number},
-    {"string", "", 0, is_string},
-    {"mapping", "", 0, is_mapping},
-    {"iterable", "", 0, is_iterable},
-    {"callable", "", 0, is_callable},
-    {"sequence", "", 0, is_sequence},
-    {"odd", "", 0, is_odd},
-    {"even", "", 0, is_even},
-    {"divisibleby", "num", 1, is_divisibleby},
-    {"lower", "", 0, is_lower},
-    {"upper", "", 0, is_upper},
-    {"eq", "other", 1, is_eq},
-    {"equalto", "other", 1, is_eq},
-    {"==", "other", 1, is_eq},
-    {"ne", "other", 1, is_ne},
-    {"!=", "other", 1, is_ne},
-    {"lt", "other", 1, is_lt},
-    {"lessthan", "other", 1, is_lt},
-    {"<", "other", 1, is_lt},
-    {"le", "other", 1, is_le},
-    {"<=", "other", 1, is_le},
-    {"gt", "other", 1, is_gt},
-    {"greaterthan", "other", 1, is_gt},
-    {">", "other", 1, is_gt},
-    {"ge", "other", 1, is_ge},
-    {">=", "other", 1, is_ge},
-    {"in", "seq", 1, is_in},
-    {"sameas", "other", 1, is_sameas},
-    {"escaped", "", 0, is_escaped},
-    {"filter", "", 0, is_filter},
-    {"test", "", 0, is_test},
+    {"defined", "", 0, is_defined, 0},
+    {"undefined", "", 0, is_kind, VALUE_UNDEFINED},
+    {"none", "", 0, is_kind, VALUE_NONE},
+    {"boolean", "", 0, is_kind, VALUE_BOOL},
+    {"true", "", 0, is_truth, true},
+    {"false", "", 0, is_truth, false},
+    {"integer", "", 0, is_kind, VALUE_INT},
+    {"float", "", 0, is_kind, VALUE_FLOAT},
+    {"number", "", 0, is_number, 0},
+    {"string", "", 0, is_kind, VALUE_STRING},
+    {"mapping", "", 0, is_kind, VALUE_DICT},
+    {"iterable", "", 0, is_iterable, 0},
+    {"callable", "", 0, is_callable, 0},
+    {"sequence", "", 0, is_sequence, 0},
+    {"odd", "", 0, is_parity, 1},
+    {"even", "", 0, is_parity, 0},
+    {"divisibleby", "num", 1, is_divisibleby, 0},
+    {"lower", "", 0, is_case, CHARS_LOWER},
+    {"upper", "", 0, is_case, CHARS_UPPER},
+    {"eq", "other", 1, is_eq, true},
+    {"equalto", "other", 1, is_eq, true},
+    {"==", "other", 1, is_eq, true},
+    {"ne", "other", 1, is_eq, false},
+    {"!=", "other", 1, is_eq, false},
+    {"lt", "other", 1, is_ordered, ORDER_LT},
+    {"lessthan", "other", 1, is_ordered, ORDER_LT},
+    {"<", "other", 1, is_ordered, ORDER_LT},
+    {"le", "other", 1, is_ordered, ORDER_LE},
+    {"<=", "other", 1, is_ordered, ORDER_LE},
+    {"gt", "other", 1, is_ordered, ORDER_GT},
+    {"greaterthan", "other", 1, is_ordered, ORDER_GT},
+    {">", "other", 1, is_ordered, ORDER_GT},
+    {"ge", "other", 1, is_ordered, ORDER_GE},
+    {">=", "other", 1, is_ordered, ORDER_GE},
+    {"in", "seq", 1, is_in, 0},
+    {"sameas", "other", 1, is_sameas, 0},
+    {"escaped", "", 0, is_escaped, 0},
+    {"filter", "", 0, is_known, BUILTIN_FILTER},
+    {"test", "", 0, is_known, BUILTIN_TEST},
     {0},
 };

@@ -36,13 +36,22 @@ typedef struct arguments {
     size_t named_count;
 } arguments;
 
+/* What a builtin is called with. self: what is filtered, tested, or owns the method. */
+typedef struct invocation {
+    value self;
+    const value *arg;     /* in the order of its parameters */
+    const arguments *raw; /* as they were passed            */
+    int how;              /* the builtin's                  */
+} invocation;
+
 /* A function, filter, test or method of the host. parameters: their names, those from `required` on may be missing
- * (VALUE_MISSING); "*": it looks at the raw arguments itself. self: what is filtered, tested, or owns the method. */
+ * (VALUE_MISSING); "*": it looks at the raw arguments itself. how: what tells builtins of one function apart. */
 #define BUILTIN_PARAMETERS 6
 typedef struct builtin {
     const char *name, *parameters;
     size_t required;
-    value (*call)(sandbox *s, value self, const value *arg, const arguments *raw);
+    value (*call)(sandbox *s, const invocation *c);
+    int how;
 } builtin;
 
 typedef struct macro {
@@ -63,11 +72,6 @@ typedef struct loop {
     value before, current, after, changed;
     bool has_after;
 } loop;
-
-typedef struct cycler {
-    const list *items;
-    size_t at;
-} cycler;
 
 typedef enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
 

@@ -24,9 +24,17 @@ static bool ends_word(sandbox *s, const string *text, size_t next, bool before)
     return before && (next >= text->size || !is_cased(chars_next(s, text->data, text->size, &next)));
 }
 
-typedef enum casing { CASING_ALL, CASING_FIRST, CASING_WORDS, CASING_SWAP } casing;
+/* What becomes of a text: all of it in a case, or one that depends on where a letter stands and what it is. */
+typedef enum casing {
+    CASING_LOWER = CHARS_LOWER,
+    CASING_UPPER = CHARS_UPPER,
+    CASING_TITLE = CHARS_TITLE,
+    CASING_FIRST,
+    CASING_WORDS,
+    CASING_SWAP
+} casing;
 
-static value cased(sandbox *s, const string *text, int how, casing where)
+value text_methods_case(sandbox *s, const string *text, int how)
 {
     piece_text to = {0};
     bool before = false; /* a letter with a case stands before */
@@ -34,11 +42,11 @@ static value cased(sandbox *s, const string *text, int how, casing where)
         bool first = i == 0;
         int32_t code = chars_next(s, text->data, text->size, &i);
         int as = how;
-        if (where == CASING_FIRST)
+        if (how == CASING_FIRST)
             as = first ? CHARS_TITLE : CHARS_LOWER;
-        else if (where == CASING_WORDS)
+        else if (how == CASING_WORDS)
             as = before ? CHARS_LOWER : CHARS_TITLE;
-        else if (where == CASING_SWAP)
+        else if (how == CASING_SWAP)
             as = chars_is_upper(code) ? CHARS_LOWER : CHARS_UPPER;
         if (code == 0x3a3 && as == CHARS_LOWER && ends_word(s, text, i, before))
             repr_add_text(s, &to, "\xcf\x82");
@@ -49,44 +57,14 @@ static value cased(sandbox *s, const string *text, int how, casing where)
     return repr_done(s, &to);
 }
 
-value text_methods_case(sandbox *s, const string *text, int how)
-{
-    return cased(s, text, how, CASING_ALL);
-}
-
 value text_methods_capitalize(sandbox *s, const string *text)
 {
-    return cased(s, text, CHARS_TITLE, CASING_FIRST);
+    return text_methods_case(s, text, CASING_FIRST);
 }
 
-static value text_upper(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_case(sandbox *s, const invocation *c)
 {
-    (void)arg, (void)raw;
-    return cased(s, self.as.string, CHARS_UPPER, CASING_ALL);
-}
-
-static value text_lower(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return cased(s, self.as.string, CHARS_LOWER, CASING_ALL);
-}
-
-static value text_title(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return cased(s, self.as.string, 0, CASING_WORDS);
-}
-
-static value text_capitalize(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return text_methods_capitalize(s, self.as.string);
-}
-
-static value text_swapcase(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return cased(s, self.as.string, 0, CASING_SWAP);
+    return text_methods_case(s, c->self.as.string, c->how);
 }
 
 /* ---- stripping ---- */
@@ -121,39 +99,26 @@ value text_methods_strip(sandbox *s, const string *text, value chars, bool left,
     return value_string(s, text->data + from, to - from);
 }
 
-static value text_strip(sandbox *s, value self, const value *arg, const arguments *raw)
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
+
+static value text_strip(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return text_methods_strip(s, self.as.string, arg[0], true, true);
+    return text_methods_strip(s, c->self.as.string, c->arg[0], c->how & STRIP_LEFT, c->how & STRIP_RIGHT);
 }
 
-static value text_lstrip(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_removeprefix(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return text_methods_strip(s, self.as.string, arg[0], true, false);
-}
-
-static value text_rstrip(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return text_methods_strip(s, self.as.string, arg[0], false, true);
-}
-
-static value text_removeprefix(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    const string *text = self.as.string, *prefix = text_search_text(s, arg[0], "a prefix");
+    const string *text = c->self.as.string, *prefix = text_search_text(s, c->arg[0], "a prefix");
     bool has = prefix->size <= text->size && memcmp(text->data, prefix->data, prefix->size) == 0;
-    return has ? value_string(s, text->data + prefix->size, text->size - prefix->size) : self;
+    return has ? value_string(s, text->data + prefix->size, text->size - prefix->size) : c->self;
 }
 
-static value text_removesuffix(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_removesuffix(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    const string *text = self.as.string, *suffix = text_search_text(s, arg[0], "a suffix");
+    const string *text = c->self.as.string, *suffix = text_search_text(s, c->arg[0], "a suffix");
     size_t rest = text->size - suffix->size;
     bool has = suffix->size <= text->size && memcmp(text->data + rest, suffix->data, suffix->size) == 0;
-    return has ? value_string(s, text->data, rest) : self;
+    return has ? value_string(s, text->data, rest) : c->self;
 }
 
 /* ---- replacing and joining ---- */
@@ -183,31 +148,29 @@ value text_methods_replace(sandbox *s, const string *text, const string *from, c
     return repr_done(s, &out);
 }
 
-static value text_replace(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_replace(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return text_methods_replace(s, self.as.string, text_search_text(s, arg[0], "what is replaced"),
-                                text_search_text(s, arg[1], "what replaces"), value_whole_or(s, arg[2], -1, "count"));
+    return text_methods_replace(s, c->self.as.string, text_search_text(s, c->arg[0], "what is replaced"),
+                                text_search_text(s, c->arg[1], "what replaces"),
+                                value_whole_or(s, c->arg[2], -1, "count"));
 }
 
-static value text_join(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_join(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    const list *items = value_items(s, arg[0]);
+    const list *items = value_items(s, c->arg[0]);
     piece_text to = {0};
     for (size_t i = 0; i < items->count; i++) {
         if (i)
-            repr_add_str(s, &to, self);
+            repr_add_str(s, &to, c->self);
         text_search_text(s, items->items[i], "what is joined");
         repr_add_str(s, &to, items->items[i]);
     }
     return repr_done(s, &to);
 }
 
-static value text_format(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_format(sandbox *s, const invocation *c)
 {
-    (void)arg;
-    return braces_format(s, self.as.string, raw);
+    return braces_format(s, c->self.as.string, c->raw);
 }
 
 /* ---- padding: side < 0: the text stands left, 0: in the middle, > 0: right ---- */
@@ -227,60 +190,42 @@ value text_methods_pad(sandbox *s, const string *text, int64_t width, const char
     return repr_done(s, &to);
 }
 
-static value padded(sandbox *s, value self, const value *arg, int side)
+static value text_pad(sandbox *s, const invocation *c)
 {
-    const string *fill = arg[1].kind == VALUE_MISSING ? NULL : text_search_text(s, arg[1], "the fill character");
+    const string *fill = c->arg[1].kind == VALUE_MISSING ? NULL : text_search_text(s, c->arg[1], "the fill character");
     if (fill && fill->points != 1)
         sandbox_fail(s, "the fill character must be exactly one character long");
-    return text_methods_pad(s, self.as.string, value_need_whole(s, arg[0], "width"), fill ? fill->data : " ", side);
+    int64_t width = value_need_whole(s, c->arg[0], "width");
+    return text_methods_pad(s, c->self.as.string, width, fill ? fill->data : " ", c->how);
 }
 
-static value text_center(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_zfill(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return padded(s, self, arg, 0);
-}
-
-static value text_ljust(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return padded(s, self, arg, -1);
-}
-
-static value text_rjust(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return padded(s, self, arg, 1);
-}
-
-static value text_zfill(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    const string *text = self.as.string;
+    const string *text = c->self.as.string;
     bool sign = text->size && strchr("+-", text->data[0]) && text->data[0];
-    value digits = sign ? value_string(s, text->data + 1, text->size - 1) : self;
-    int64_t width = value_need_whole(s, arg[0], "width");
+    value digits = sign ? value_string(s, text->data + 1, text->size - 1) : c->self;
+    int64_t width = value_need_whole(s, c->arg[0], "width");
     value filled = text_methods_pad(s, digits.as.string, width > 0 ? width - sign : 0, "0", 1);
     return sign ? operators_binary(s, "+", value_string(s, text->data, 1), filled) : filled;
 }
 
 const builtin text_methods_table[] = {
-    {"upper", "", 0, text_upper},
-    {"lower", "", 0, text_lower},
-    {"title", "", 0, text_title},
-    {"capitalize", "", 0, text_capitalize},
-    {"swapcase", "", 0, text_swapcase},
-    {"strip", "chars", 0, text_strip},
-    {"lstrip", "chars", 0, text_lstrip},
-    {"rstrip", "chars", 0, text_rstrip},
-    {"removeprefix", "prefix", 1, text_removeprefix},
-    {"removesuffix", "suffix", 1, text_removesuffix},
-    {"replace", "old new count", 2, text_replace},
-    {"join", "iterable", 1, text_join},
-    {"format", "*", 0, text_format},
-    {"center", "width fillchar", 1, text_center},
-    {"ljust", "width fillchar", 1, text_ljust},
-    {"rjust", "width fillchar", 1, text_rjust},
-    {"zfill", "width", 1, text_zfill},
+    {"upper", "", 0, text_case, CASING_UPPER},
+    {"lower", "", 0, text_case, CASING_LOWER},
+    {"title", "", 0, text_case, CASING_WORDS},
+    {"capitalize", "", 0, text_case, CASING_FIRST},
+    {"swapcase", "", 0, text_case, CASING_SWAP},
+    {"strip", "chars", 0, text_strip, STRIP_LEFT | STRIP_RIGHT},
+    {"lstrip", "chars", 0, text_strip, STRIP_LEFT},
+    {"rstrip", "chars", 0, text_strip, STRIP_RIGHT},
+    {"removeprefix", "prefix", 1, text_removeprefix, 0},
+    {"removesuffix", "suffix", 1, text_removesuffix, 0},
+    {"replace", "old new count", 2, text_replace, 0},
+    {"join", "iterable", 1, text_join, 0},
+    {"format", "*", 0, text_format, 0},
+    {"center", "width fillchar", 1, text_pad, 0},
+    {"ljust", "width fillchar", 1, text_pad, -1},
+    {"rjust", "width fillchar", 1, text_pad, 1},
+    {"zfill", "width", 1, text_zfill, 0},
     {0},
 };

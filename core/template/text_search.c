@@ -20,53 +20,39 @@ static bool part(sandbox *s, const string *text, value start, value end, size_t 
     return true;
 }
 
-static int64_t find(sandbox *s, value self, const value *arg, bool last)
+/* Where the argument begins in the text; -1: nowhere. */
+static int64_t find(sandbox *s, const invocation *c, bool last)
 {
-    const string *text = self.as.string, *what = text_search_text(s, arg[0], "what is sought");
+    const string *text = c->self.as.string, *what = text_search_text(s, c->arg[0], "what is sought");
     size_t from, to;
-    if (!part(s, text, arg[1], arg[2], &from, &to))
+    if (!part(s, text, c->arg[1], c->arg[2], &from, &to))
         return -1;
     const char *found = (last ? chars_find_last : chars_find)(s, text->data + from, to - from, what);
     return found ? (int64_t)chars_index(s, text, (size_t)(found - text->data)) : -1;
 }
 
-static value text_find(sandbox *s, value self, const value *arg, const arguments *raw)
+/* Methods that also go from the end, or look there. */
+typedef enum side { SIDE_FIRST, SIDE_LAST } side;
+
+static value text_find(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return value_int(find(s, self, arg, false));
+    return value_int(find(s, c, c->how == SIDE_LAST));
 }
 
-static value text_rfind(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_index(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return value_int(find(s, self, arg, true));
-}
-
-static value text_index(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    int64_t at = find(s, self, arg, false);
+    int64_t at = find(s, c, c->how == SIDE_LAST);
     if (at < 0)
         sandbox_fail(s, "substring not found; ask with 'in' before");
     return value_int(at);
 }
 
-static value text_rindex(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_count(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    int64_t at = find(s, self, arg, true);
-    if (at < 0)
-        sandbox_fail(s, "substring not found; ask with 'in' before");
-    return value_int(at);
-}
-
-static value text_count(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    const string *text = self.as.string, *what = text_search_text(s, arg[0], "what is counted");
+    const string *text = c->self.as.string, *what = text_search_text(s, c->arg[0], "what is counted");
     size_t from, to;
     int64_t count = 0;
-    if (!part(s, text, arg[1], arg[2], &from, &to))
+    if (!part(s, text, c->arg[1], c->arg[2], &from, &to))
         return value_int(0);
     if (what->size == 0)
         return value_int((int64_t)chars_count(s, text->data + from, to - from) + 1);
@@ -80,33 +66,23 @@ static bool stands_at(const string *text, size_t from, size_t to, const string *
     return what->size <= to - from && memcmp(text->data + (end ? to - what->size : from), what->data, what->size) == 0;
 }
 
-static value begins_or_ends(sandbox *s, value self, const value *arg, bool end)
+/* Begins with or, how: SIDE_LAST, ends with it. */
+static value text_startswith(sandbox *s, const invocation *c)
 {
+    bool end = c->how == SIDE_LAST;
     size_t from, to;
-    bool inside = part(s, self.as.string, arg[1], arg[2], &from, &to);
-    if (!value_is_tuple(arg[0])) {
-        const string *what = text_search_text(s, arg[0], "a beginning or an end");
-        return value_bool(inside && stands_at(self.as.string, from, to, what, end));
+    bool inside = part(s, c->self.as.string, c->arg[1], c->arg[2], &from, &to);
+    if (!value_is_tuple(c->arg[0])) {
+        const string *what = text_search_text(s, c->arg[0], "a beginning or an end");
+        return value_bool(inside && stands_at(c->self.as.string, from, to, what, end));
     }
-    const list *any = arg[0].as.list;
+    const list *any = c->arg[0].as.list;
     for (size_t i = 0; i < any->count; i++) {
         const string *what = text_search_text(s, any->items[i], "a beginning or an end");
-        if (inside && stands_at(self.as.string, from, to, what, end))
+        if (inside && stands_at(c->self.as.string, from, to, what, end))
             return value_bool(true);
     }
     return value_bool(false);
-}
-
-static value text_startswith(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return begins_or_ends(s, self, arg, false);
-}
-
-static value text_endswith(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return begins_or_ends(s, self, arg, true);
 }
 
 /* ---- splitting ---- */
@@ -182,33 +158,21 @@ static void rsplit_at(sandbox *s, list *to, const string *text, const string *by
     turn(to);
 }
 
-static value split(sandbox *s, value self, const value *arg, bool back)
+static value text_split(sandbox *s, const invocation *c)
 {
-    bool words = arg[0].kind == VALUE_MISSING || arg[0].kind == VALUE_NONE;
-    const string *by = words ? NULL : text_search_text(s, arg[0], "a separator");
-    int64_t most = value_whole_or(s, arg[1], -1, "maxsplit");
+    bool words = c->arg[0].kind == VALUE_MISSING || c->arg[0].kind == VALUE_NONE;
+    const string *by = words ? NULL : text_search_text(s, c->arg[0], "a separator");
+    int64_t most = value_whole_or(s, c->arg[1], -1, "maxsplit");
     list *parts = value_list_new(s, LIST_LIST, 0);
     if (!words && by->size == 0)
         sandbox_fail(s, "empty separator; use list to get the characters");
     if (most < 0)
         most = INT64_MAX;
     if (words)
-        (back ? rsplit_words : split_words)(s, parts, self.as.string, most);
+        (c->how == SIDE_LAST ? rsplit_words : split_words)(s, parts, c->self.as.string, most);
     else
-        (back ? rsplit_at : split_at)(s, parts, self.as.string, by, most);
+        (c->how == SIDE_LAST ? rsplit_at : split_at)(s, parts, c->self.as.string, by, most);
     return value_list(parts);
-}
-
-static value text_split(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return split(s, self, arg, false);
-}
-
-static value text_rsplit(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return split(s, self, arg, true);
 }
 
 static bool ends_line(int32_t code)
@@ -235,154 +199,103 @@ list *text_search_lines(sandbox *s, const string *text, bool keep_ends)
     return lines;
 }
 
-static value text_splitlines(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_splitlines(sandbox *s, const invocation *c)
 {
-    (void)raw;
-    return value_list(text_search_lines(s, self.as.string, value_truth(s, arg[0])));
+    return value_list(text_search_lines(s, c->self.as.string, value_truth(s, c->arg[0])));
 }
 
-static value partition(sandbox *s, value self, const value *arg, bool back)
+static value text_partition(sandbox *s, const invocation *c)
 {
-    const string *text = self.as.string, *by = text_search_text(s, arg[0], "a separator");
+    bool back = c->how == SIDE_LAST;
+    const string *text = c->self.as.string, *by = text_search_text(s, c->arg[0], "a separator");
     if (by->size == 0)
         sandbox_fail(s, "empty separator; give one");
     const char *found = (back ? chars_find_last : chars_find)(s, text->data, text->size, by);
     value none = value_string(s, "", 0);
     list *three = value_list_new(s, LIST_TUPLE, 3);
     size_t at = found ? (size_t)(found - text->data) : 0;
-    value before = found ? value_string(s, text->data, at) : back ? none : self;
-    value behind = found ? value_string(s, text->data + at + by->size, text->size - at - by->size) : back ? self : none;
+    value before = found ? value_string(s, text->data, at) : back ? none : c->self;
+    value behind = found  ? value_string(s, text->data + at + by->size, text->size - at - by->size)
+                   : back ? c->self
+                          : none;
     value_list_add(s, three, before);
     value_list_add(s, three, found ? value_of(by) : none);
     value_list_add(s, three, behind);
     return value_list(three);
 }
 
-static value text_partition(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return partition(s, self, arg, false);
-}
-
-static value text_rpartition(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)raw;
-    return partition(s, self, arg, true);
-}
-
 /* ---- questions ---- */
-
-/* Are all characters so, and is there one? */
-static value all(sandbox *s, value self, bool (*is)(int32_t code))
-{
-    const string *text = self.as.string;
-    bool every = text->size > 0;
-    for (size_t i = 0; i < text->size && every;)
-        every = is(chars_next(s, text->data, text->size, &i));
-    return value_bool(every);
-}
 
 static bool is_alnum(int32_t code)
 {
     return chars_is_alpha(code) || chars_is_numeric(code);
 }
 
-static value text_isdecimal(sandbox *s, value self, const value *arg, const arguments *raw)
+typedef enum question { ASK_ALNUM, ASK_ALPHA, ASK_DECIMAL, ASK_DIGIT, ASK_NUMERIC, ASK_SPACE } question;
+
+/* Are all characters so, and is there one? */
+static value text_all(sandbox *s, const invocation *c)
 {
-    (void)arg, (void)raw;
-    return all(s, self, chars_is_decimal);
+    static bool (*const is[])(int32_t code) = {
+        [ASK_ALNUM] = is_alnum,       [ASK_ALPHA] = chars_is_alpha,     [ASK_DECIMAL] = chars_is_decimal,
+        [ASK_DIGIT] = chars_is_digit, [ASK_NUMERIC] = chars_is_numeric, [ASK_SPACE] = chars_is_space};
+    const string *text = c->self.as.string;
+    bool every = text->size > 0;
+    for (size_t i = 0; i < text->size && every;)
+        every = is[c->how](chars_next(s, text->data, text->size, &i));
+    return value_bool(every);
 }
 
-static value text_isdigit(sandbox *s, value self, const value *arg, const arguments *raw)
+/* As the test "lower" or "upper". */
+static value text_case(sandbox *s, const invocation *c)
 {
-    (void)arg, (void)raw;
-    return all(s, self, chars_is_digit);
+    const builtin *test = call_find(s, BUILTIN_TEST, c->how == CHARS_UPPER ? "upper" : "lower");
+    return call_builtin(s, test, c->self, &(arguments){0});
 }
 
-static value text_isnumeric(sandbox *s, value self, const value *arg, const arguments *raw)
+static value text_isascii(sandbox *s, const invocation *c)
 {
-    (void)arg, (void)raw;
-    return all(s, self, chars_is_numeric);
-}
-
-static value text_isalpha(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return all(s, self, chars_is_alpha);
-}
-
-static value text_isalnum(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return all(s, self, is_alnum);
-}
-
-static value text_isspace(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return all(s, self, chars_is_space);
-}
-
-static value ask(sandbox *s, value self, const char *test)
-{
-    return call_builtin(s, call_find(s, BUILTIN_TEST, test), self, &(arguments){0});
-}
-
-static value text_isupper(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return ask(s, self, "upper");
-}
-
-static value text_islower(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)arg, (void)raw;
-    return ask(s, self, "lower");
-}
-
-static value text_isascii(sandbox *s, value self, const value *arg, const arguments *raw)
-{
-    (void)s, (void)arg, (void)raw;
-    return value_bool(self.as.string->points == self.as.string->size);
+    (void)s;
+    return value_bool(c->self.as.string->points == c->self.as.string->size);
 }
 
 /* What templates ask for too rarely. */
-static value unsupported(sandbox *s, value self, const value *arg, const arguments *raw)
+static value unsupported(sandbox *s, const invocation *c)
 {
-    (void)self, (void)arg, (void)raw;
+    (void)c;
     sandbox_fail(s, "this method of texts is not supported; write the template without it");
 }
 
 const builtin text_search_table[] = {
-    {"find", "sub start end", 1, text_find},
-    {"rfind", "sub start end", 1, text_rfind},
-    {"index", "sub start end", 1, text_index},
-    {"rindex", "sub start end", 1, text_rindex},
-    {"count", "sub start end", 1, text_count},
-    {"startswith", "prefix start end", 1, text_startswith},
-    {"endswith", "suffix start end", 1, text_endswith},
-    {"split", "sep maxsplit", 0, text_split},
-    {"rsplit", "sep maxsplit", 0, text_rsplit},
-    {"splitlines", "keepends", 0, text_splitlines},
-    {"partition", "sep", 1, text_partition},
-    {"rpartition", "sep", 1, text_rpartition},
-    {"isdigit", "", 0, text_isdigit},
-    {"isdecimal", "", 0, text_isdecimal},
-    {"isnumeric", "", 0, text_isnumeric},
-    {"isalpha", "", 0, text_isalpha},
-    {"isalnum", "", 0, text_isalnum},
-    {"isspace", "", 0, text_isspace},
-    {"isupper", "", 0, text_isupper},
-    {"islower", "", 0, text_islower},
-    {"isascii", "", 0, text_isascii},
-    {"casefold", "*", 0, unsupported},
-    {"encode", "*", 0, unsupported},
-    {"expandtabs", "*", 0, unsupported},
-    {"format_map", "*", 0, unsupported},
-    {"isidentifier", "*", 0, unsupported},
-    {"isprintable", "*", 0, unsupported},
-    {"istitle", "*", 0, unsupported},
-    {"maketrans", "*", 0, unsupported},
-    {"translate", "*", 0, unsupported},
+    {"find", "sub start end", 1, text_find, SIDE_FIRST},
+    {"rfind", "sub start end", 1, text_find, SIDE_LAST},
+    {"index", "sub start end", 1, text_index, SIDE_FIRST},
+    {"rindex", "sub start end", 1, text_index, SIDE_LAST},
+    {"count", "sub start end", 1, text_count, 0},
+    {"startswith", "prefix start end", 1, text_startswith, SIDE_FIRST},
+    {"endswith", "suffix start end", 1, text_startswith, SIDE_LAST},
+    {"split", "sep maxsplit", 0, text_split, SIDE_FIRST},
+    {"rsplit", "sep maxsplit", 0, text_split, SIDE_LAST},
+    {"splitlines", "keepends", 0, text_splitlines, 0},
+    {"partition", "sep", 1, text_partition, SIDE_FIRST},
+    {"rpartition", "sep", 1, text_partition, SIDE_LAST},
+    {"isdigit", "", 0, text_all, ASK_DIGIT},
+    {"isdecimal", "", 0, text_all, ASK_DECIMAL},
+    {"isnumeric", "", 0, text_all, ASK_NUMERIC},
+    {"isalpha", "", 0, text_all, ASK_ALPHA},
+    {"isalnum", "", 0, text_all, ASK_ALNUM},
+    {"isspace", "", 0, text_all, ASK_SPACE},
+    {"isupper", "", 0, text_case, CHARS_UPPER},
+    {"islower", "", 0, text_case, CHARS_LOWER},
+    {"isascii", "", 0, text_isascii, 0},
+    {"casefold", "*", 0, unsupported, 0},
+    {"encode", "*", 0, unsupported, 0},
+    {"expandtabs", "*", 0, unsupported, 0},
+    {"format_map", "*", 0, unsupported, 0},
+    {"isidentifier", "*", 0, unsupported, 0},
+    {"isprintable", "*", 0, unsupported, 0},
+    {"istitle", "*", 0, unsupported, 0},
+    {"maketrans", "*", 0, unsupported, 0},
+    {"translate", "*", 0, unsupported, 0},
     {0},
 };
