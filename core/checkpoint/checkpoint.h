@@ -40,15 +40,13 @@ const char *config_str(const config_reader *c, const char *key, const char *fall
  * as JSON, cut short where it is long. Never an error. */
 bool config_says(const config_reader *c, const char *key, double nothing, char *text, size_t size);
 
-/* Strings of which each means a number. A string that is none of them is an error that lists them. */
-typedef struct config_words {
-    size_t count;
-    const struct config_word {
-        const char *name;
-        int32_t value;
-    } * list;
-} config_words;
-int32_t config_choice(const config_reader *c, const char *key, const char *fallback, const config_words *words);
+/* Strings of which each means a number; a name NULL ends the list. A string that is none of them is an error that lists
+ * them. */
+typedef struct config_word {
+    const char *name;
+    int32_t value;
+} config_word;
+int32_t config_choice(const config_reader *c, const char *key, const char *fallback, const config_word *words);
 
 /* Lists: number of elements, or -1 when the key is absent; elements by index; whether a number is among them. A scalar
  * where a list may stand (eos_token_id) counts as a list of one. */
@@ -56,7 +54,7 @@ int64_t config_list(const config_reader *c, const char *key);
 int64_t config_list_i64(const config_reader *c, const char *key, int64_t index);
 double config_list_f64(const config_reader *c, const char *key, int64_t index);
 const char *config_list_str(const config_reader *c, const char *key, int64_t index);
-int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_words *words);
+int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_word *words);
 bool config_list_holds(const config_reader *c, const char *key, int64_t number);
 
 /* An object that may have only these keys (NULL ends them): another one, which would have no effect, is an error. */

@@ -276,20 +276,20 @@ bool config_says(const config_reader *c, const char *key, double nothing, char *
 }
 
 /* What "silu" means among words; an error at key (or its element index) that lists them where it means nothing. */
-static int32_t choose(const config_reader *c, const char *key, const char *text, const config_words *words)
+static int32_t choose(const config_reader *c, const char *key, const char *text, const config_word *words)
 {
     char known[256] = "";
-    for (size_t i = 0, used = 0; i < words->count; i++) {
-        if (!strcmp(text, words->list[i].name))
-            return words->list[i].value;
+    for (size_t i = 0, used = 0; words[i].name; i++) {
+        if (!strcmp(text, words[i].name))
+            return words[i].value;
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", words->list[i].name);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", words[i].name);
     }
     config_fail(c, key, "is '%s'; supported are %s", text, known);
-    return words->list[0].value;
+    return words[0].value;
 }
 
-int32_t config_choice(const config_reader *c, const char *key, const char *fallback, const config_words *words)
+int32_t config_choice(const config_reader *c, const char *key, const char *fallback, const config_word *words)
 {
     return choose(c, key, config_str(c, key, fallback), words);
 }
@@ -342,10 +342,10 @@ const char *config_list_str(const config_reader *c, const char *key, int64_t ind
     return json_is_string(value) ? json_string_value(value) : "";
 }
 
-int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_words *words)
+int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_word *words)
 {
     const char *text = config_list_str(c, key, index);
-    return *c->status == TN_OK ? choose(c, key, text, words) : words->list[0].value;
+    return *c->status == TN_OK ? choose(c, key, text, words) : words[0].value;
 }
 
 bool config_list_holds(const config_reader *c, const char *key, int64_t number)

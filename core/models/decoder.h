@@ -101,7 +101,7 @@ int64_t decoder_window(const config_reader *config, int64_t fallback);
 int64_t decoder_window_in_use(const config_reader *config);
 
 /* What "layer_types" says of layer i, in the architecture's words; fallback where the key is absent. */
-int32_t decoder_layer_type(const config_reader *config, int64_t i, const config_words *words, int32_t fallback);
+int32_t decoder_layer_type(const config_reader *config, int64_t i, const config_word *words, int32_t fallback);
 
 /* Does layer i slide? As "layer_types" says, else fallback. */
 bool decoder_slides(const config_reader *config, int64_t i, bool fallback);

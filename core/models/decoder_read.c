@@ -82,23 +82,16 @@ int64_t decoder_window_in_use(const config_reader *c)
     return config_bool(c, "use_sliding_window", false) ? decoder_window(c, 4096) : 0;
 }
 
-int32_t decoder_layer_type(const config_reader *c, int64_t i, const config_words *words, int32_t fallback)
+int32_t decoder_layer_type(const config_reader *c, int64_t i, const config_word *words, int32_t fallback)
 {
     return config_list(c, "layer_types") < 0 ? fallback : config_list_choice(c, "layer_types", i, words);
 }
 
 bool decoder_slides(const config_reader *c, int64_t i, bool fallback)
 {
-    static const struct config_word list[] = {
-        {"full_attention", false}, {"attention", false}, {"sliding_attention", true}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
-    return decoder_layer_type(c, i, &types, fallback) != 0;
-}
-
-void decoder_some_slide(const config_reader *c, int64_t i, decoder_layer_spec *layer)
-{
-    if (!decoder_slides(c, i, false))
-        layer->attention.window = 0;
+    static const config_word types[] = {
+        {"full_attention", false}, {"attention", false}, {"sliding_attention", true}, {0}};
+    return decoder_layer_type(c, i, types, fallback) != 0;
 }
 
 double decoder_positive(const config_reader *c, const char *key, double fallback)

@@ -20,15 +20,13 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 /* "greedy" chooses among all experts, whatever groups the file has. */
 static bool in_groups(const config_reader *config)
 {
-    static const struct config_word list[] = {{"greedy", false}, {"group_limited_greedy", true}};
-    static const config_words methods = {sizeof list / sizeof list[0], list};
-    return config_choice(config, "topk_method", "greedy", &methods) != 0;
+    static const config_word methods[] = {{"greedy", false}, {"group_limited_greedy", true}, {0}};
+    return config_choice(config, "topk_method", "greedy", methods) != 0;
 }
 
 static void *build(graph_builder *b, const config_reader *config)
 {
-    static const struct config_word list[] = {{"softmax", TN_SCORE_SOFTMAX}};
-    static const config_words scores = {sizeof list / sizeof list[0], list};
+    static const config_word scores[] = {{"softmax", TN_SCORE_SOFTMAX}, {0}};
     decoder_spec s = {.classes = &classes, .ignore_head_dim = true, .differ = differ};
     mla_spec attention = {.q_rank = 1536, .kv_rank = 512, .nope = 128, .rope = 64, .v = 128, .complex_rope = true};
     moe_parts_spec experts = {.names = &names,
@@ -36,7 +34,7 @@ static void *build(graph_builder *b, const config_reader *config)
                               .inter = 1407,
                               .shared_inter = 2,
                               .scale = 1,
-                              .score = (tn_score)config_choice(config, "scoring_func", "softmax", &scores),
+                              .score = (tn_score)config_choice(config, "scoring_func", "softmax", scores),
                               .route_features = TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING};
     decoder_read(config, &s);
     mla_read(config, &s, &attention);

@@ -25,10 +25,9 @@ void delta_net_read(const config_reader *c, delta_net_spec *s)
 
 bool delta_net_is_layer(const config_reader *c, int64_t i)
 {
-    static const struct config_word list[] = {{"full_attention", false}, {"linear_attention", true}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
+    static const config_word types[] = {{"full_attention", false}, {"linear_attention", true}, {0}};
     if (config_list(c, "layer_types") >= 0)
-        return config_list_choice(c, "layer_types", i, &types) != 0;
+        return config_list_choice(c, "layer_types", i, types) != 0;
     return (i + 1) % config_i64(c, "full_attention_interval", 4, 1, 1 << 12) != 0;
 }
 

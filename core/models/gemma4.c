@@ -73,9 +73,8 @@ static void read_ropes(const config_reader *config, const rope_params *absent, d
 static void read_attention(const config_reader *config, const parts_norm_kind *v_norm, decoder_spec *s)
 {
     gqa_spec *attention = &s->layer.attention;
-    static const struct config_word list[] = {{"vision", 1}};
-    static const config_words attended = {1, list};
-    config_choice(config, "use_bidirectional_attention", "vision", &attended); /* of text alone: causal */
+    static const config_word attended[] = {{"vision", 1}, {0}};
+    config_choice(config, "use_bidirectional_attention", "vision", attended); /* of text alone: causal */
     attention->scale = 1;
     attention->window = decoder_window(config, 512);
     attention->head_norm = &s->norm;

@@ -15,10 +15,9 @@ static const moe_parts_names names = {MOE_PARTS_USUAL,
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    static const struct config_word list[] = {{"dense", false}, {"sparse", true}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
+    static const config_word types[] = {{"dense", false}, {"sparse", true}, {0}};
     bool listed = config_list(config, "mlp_layer_types") >= 0;
-    if (!(listed ? config_list_choice(config, "mlp_layer_types", i, &types) : i > 0))
+    if (!(listed ? config_list_choice(config, "mlp_layer_types", i, types) : i > 0))
         layer->moe.experts = 0;
 }
 

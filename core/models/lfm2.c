@@ -11,10 +11,9 @@ static const parts_mlp_names mlp = {"w1", "w3", "w2"};
 /* Attention as "layer_types" or "full_attn_idxs" say, else in all layers. */
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    static const struct config_word list[] = {{"full_attention", false}, {"conv", true}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
+    static const config_word types[] = {{"full_attention", false}, {"conv", true}, {0}};
     bool conv = config_list(config, "full_attn_idxs") >= 0 && !config_list_holds(config, "full_attn_idxs", i);
-    if (!decoder_layer_type(config, i, &types, conv))
+    if (!decoder_layer_type(config, i, types, conv))
         layer->mixer = NULL;
 }
 

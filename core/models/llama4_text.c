@@ -42,10 +42,9 @@ static bool has_experts(const config_reader *config, int64_t i)
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    static const struct config_word list[] = {{"full_attention", false}, {"chunked_attention", true}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
+    static const config_word types[] = {{"full_attention", false}, {"chunked_attention", true}, {0}};
     bool rope = rotates(config, i);
-    if (!decoder_layer_type(config, i, &types, rope))
+    if (!decoder_layer_type(config, i, types, rope))
         layer->attention.chunk = 0;
     layer->attention.scale_q = !rope && config_bool(config, "attn_temperature_tuning", true);
     if (!rope) {

@@ -19,8 +19,7 @@ static const moe_parts_names names = {.block_class = "MiniMaxM2SparseMoeBlock",
 
 static const build_alias aliases[] = {{".mlp.", ".block_sparse_moe."}, {0}};
 
-static const struct config_word sigmoid[] = {{"sigmoid", TN_SCORE_SIGMOID}};
-static const config_words scores = {1, sigmoid};
+static const config_word scores[] = {{"sigmoid", TN_SCORE_SIGMOID}, {0}};
 
 static void *build(graph_builder *b, const config_reader *config)
 {
@@ -32,7 +31,7 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.attention.head_norm = &s.norm;
     s.layer.attention.norm_full = true;
     s.layer.moe = decoder_experts(config, &s, &names, 256, 8);
-    s.layer.moe.score = (tn_score)config_choice(config, "scoring_func", "sigmoid", &scores);
+    s.layer.moe.score = (tn_score)config_choice(config, "scoring_func", "sigmoid", scores);
     s.layer.moe.route_features = TN_HAS_RENORM | TN_HAS_F32_ROUTING;
     b->aliases = aliases;
     return decoder_build(b, config, &s);

@@ -6,16 +6,19 @@
 
 static rope_kind read_kind(const config_reader *c, bool old_names)
 {
-    static const struct config_word list[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},
-                                              {"mrope", ROPE_DEFAULT},   {"dynamic", ROPE_DYNAMIC},
-                                              {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},
-                                              {"longrope", ROPE_LONG},   {"proportional", ROPE_PROPORTIONAL}};
-    static const struct config_word old_list[] = {
-        {"default", ROPE_DEFAULT}, {"longrope", ROPE_LONG}, {"su", ROPE_LONG}, {"yarn", ROPE_LONG}};
-    static const config_words kinds = {sizeof list / sizeof list[0], list};
-    static const config_words old_kinds = {sizeof old_list / sizeof old_list[0], old_list};
+    static const config_word kinds[] = {{"default", ROPE_DEFAULT},
+                                        {"linear", ROPE_LINEAR},
+                                        {"mrope", ROPE_DEFAULT},
+                                        {"dynamic", ROPE_DYNAMIC},
+                                        {"llama3", ROPE_LLAMA3},
+                                        {"yarn", ROPE_YARN},
+                                        {"longrope", ROPE_LONG},
+                                        {"proportional", ROPE_PROPORTIONAL},
+                                        {0}};
+    static const config_word old_kinds[] = {
+        {"default", ROPE_DEFAULT}, {"longrope", ROPE_LONG}, {"su", ROPE_LONG}, {"yarn", ROPE_LONG}, {0}};
     bool by_type = !config_has(c, "rope_type") && config_has(c, "type");
-    return (rope_kind)config_choice(c, by_type ? "type" : "rope_type", "default", old_names ? &old_kinds : &kinds);
+    return (rope_kind)config_choice(c, by_type ? "type" : "rope_type", "default", old_names ? old_kinds : kinds);
 }
 
 config_reader rope_config_object(const config_reader *config, const char *layer_type)

@@ -49,13 +49,12 @@ void routed_read(const config_reader *c, decoder_spec *s, const moe_parts_spec *
 
 void routed_sigmoid(const config_reader *c, decoder_spec *s, const moe_parts_spec *defaults)
 {
-    static const struct config_word list[] = {{"sigmoid", TN_SCORE_SIGMOID}};
-    static const struct config_word method[] = {{"noaux_tc", 0}};
-    static const config_words scores = {sizeof list / sizeof list[0], list}, methods = {1, method};
+    static const config_word scores[] = {{"sigmoid", TN_SCORE_SIGMOID}, {0}};
+    static const config_word methods[] = {{"noaux_tc", 0}, {0}};
     moe_parts_spec all = *defaults;
     all.f32_correction = true;
-    config_choice(c, "topk_method", "noaux_tc", &methods);
-    all.score = (tn_score)config_choice(c, "scoring_func", "sigmoid", &scores);
+    config_choice(c, "topk_method", "noaux_tc", methods);
+    all.score = (tn_score)config_choice(c, "scoring_func", "sigmoid", scores);
     all.route_features |= TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING;
     if (config_bool(c, "norm_topk_prob", true))
         all.route_features |= TN_HAS_RENORM;

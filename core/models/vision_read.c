@@ -29,10 +29,9 @@ static void read_heads(const config_reader *c, const vision_family *f, vision_sp
 
 static void read_rope(const config_reader *c, vision_spec *s)
 {
-    static const struct config_word list[] = {{"axial", 1}, {"default", 1}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
+    static const config_word types[] = {{"axial", 1}, {"default", 1}, {0}};
     const config_reader rope = config_child(c, "rope_parameters");
-    config_choice(&rope, either(&rope, "rope_type", "type"), "axial", &types);
+    config_choice(&rope, either(&rope, "rope_type", "type"), "axial", types);
     s->theta = config_f64(&rope, "rope_theta", config_f64(c, "rope_theta", 10000));
     if (!(s->theta > 0))
         config_fail(c, "rope_theta", "is %g, must be positive", s->theta);

@@ -168,18 +168,17 @@ END_TEST
 
 START_TEST(a_word_is_one_of_those_known)
 {
-    static const struct config_word list[] = {{"silu", 3}, {"gelu", 5}};
-    static const config_words words = {2, list};
+    static const config_word words[] = {{"silu", 3}, {"gelu", 5}, {0}};
     config_file *file = open_text("{\"act\": \"gelu\", \"other\": \"spiral\", \"acts\": [\"silu\", \"waves\"]}");
     config_reader root = config_root(file, &status, &err);
-    ck_assert_int_eq(config_choice(&root, "act", "silu", &words), 5);
-    ck_assert_int_eq(config_choice(&root, "absent", "silu", &words), 3);
-    ck_assert_int_eq(config_list_choice(&root, "acts", 0, &words), 3);
+    ck_assert_int_eq(config_choice(&root, "act", "silu", words), 5);
+    ck_assert_int_eq(config_choice(&root, "absent", "silu", words), 3);
+    ck_assert_int_eq(config_list_choice(&root, "acts", 0, words), 3);
     ck_assert_int_eq(status, TN_OK);
-    config_choice(&root, "other", "silu", &words);
+    config_choice(&root, "other", "silu", words);
     broken_expect(&err, TN_E_INPUT, "config.json", "'other'", "'spiral'", "silu, gelu", NULL);
     forget();
-    config_list_choice(&root, "acts", 1, &words);
+    config_list_choice(&root, "acts", 1, words);
     broken_expect(&err, TN_E_INPUT, "'acts'", "'waves'", "silu, gelu", NULL);
     config_close(file);
 }

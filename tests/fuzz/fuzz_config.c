@@ -41,8 +41,7 @@ static void read_list(const config_reader *c, const char *key)
 
 static void read_key(const config_reader *c, const char *key, int depth)
 {
-    static const struct config_word list[] = {{"silu", 1}, {"default", 2}};
-    static const config_words words = {2, list};
+    static const config_word words[] = {{"silu", 1}, {"default", 2}, {0}};
     int64_t number = config_i64(c, key, 5, 1, 1000000);
     fuzz_require(number >= 1 && number <= 1000000, "a number is out of its range");
     settle(c);
@@ -55,7 +54,7 @@ static void read_key(const config_reader *c, const char *key, int depth)
     const char *text = config_str(c, key, "default");
     fuzz_require(text && strlen(text) < SIZE_MAX, "a string is not there");
     settle(c);
-    int32_t choice = config_choice(c, key, "default", &words);
+    int32_t choice = config_choice(c, key, "default", words);
     fuzz_require(choice == 1 || choice == 2, "a choice is none of the words");
     settle(c);
     read_list(c, key);
