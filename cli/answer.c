@@ -111,7 +111,8 @@ tn_status answer_end(answer *a)
 
 /* ---- drawing -------------------------------------------------------------------------------- */
 
-uint64_t answer_seed(const options *o)
+/* That of the options, or a random one. */
+static uint64_t seed_of(const options *o)
 {
     uint32_t random = 0;
     if (option_given(o, OPT_SEED))
@@ -180,7 +181,7 @@ tn_status answer_sampling(answer *a, const options *o, const tn_model *model, tn
     g->top_p = option_real(o, OPT_TOP_P, file.top_p);
     g->min_p = option_real(o, OPT_MIN_P, file.min_p);
     g->repetition_penalty = option_real(o, OPT_REPETITION_PENALTY, file.repetition_penalty);
-    g->seed = answer_seed(o);
+    g->seed = seed_of(o);
     g->ignore_eos = option_given(o, OPT_IGNORE_EOS);
     if (option_given(o, OPT_SPECULATE))
         g->speculate = o->integer[OPT_SPECULATE] > 0 ? (int32_t)o->integer[OPT_SPECULATE] : USUAL_DRAFT;

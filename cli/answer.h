@@ -38,9 +38,6 @@ tn_status answer_sampling(answer *a, const options *o, const tn_model *model, tn
 /* {"temperature", "top_k", "top_p", "min_p", "repetition_penalty"} */
 json_t *json_sampling(const tn_generate_options *g);
 
-/* A seed: that of the options, or a random one. */
-uint64_t answer_seed(const options *o);
-
 /* The options that answer_open and answer_sampling look at. */
 #define ANSWER_OPTIONS                                                                                                 \
     {OPT_TEMPERATURE, "temperature", "T", 0, OPTION_REAL, 0, 100, "0 always takes the likeliest token"},               \

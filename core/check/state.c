@@ -213,14 +213,6 @@ state_watch *state_open(const void *code)
     return w->memory ? w : NULL;
 }
 
-size_t state_bytes(const state_watch *w)
-{
-    size_t words = 0;
-    for (size_t i = 0; w && i < w->count; i++)
-        words += w->areas[i].words;
-    return words * WORD;
-}
-
 /* ---- before and after ------------------------------------------------------------------------------------------- */
 
 void state_before(state_watch *w, const uint64_t *notes, size_t note_count)

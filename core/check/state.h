@@ -14,9 +14,6 @@ typedef struct state_watch state_watch;
  * there is no memory. Never given back: the child ends. */
 state_watch *state_open(const void *code);
 
-/* Bytes of its variables. */
-size_t state_bytes(const state_watch *w);
-
 typedef enum state_change {
     STATE_SAME,
     STATE_FRESH, /* something changed that did not change before: what is made once, at the first call of its kind */

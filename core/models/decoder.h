@@ -106,9 +106,6 @@ int32_t decoder_layer_type(const config_reader *config, int64_t i, const config_
 /* Does layer i slide? As "layer_types" says, else fallback. */
 bool decoder_slides(const config_reader *config, int64_t i, bool fallback);
 
-/* For decoder_spec.differ: layers slide as "layer_types" says, else none does. */
-void decoder_some_slide(const config_reader *config, int64_t i, decoder_layer_spec *layer);
-
 /* Granite's factors of the embedding, the scores, what is added to the residual, and the logits. */
 void decoder_granite_factors(const config_reader *config, decoder_spec *spec);
 

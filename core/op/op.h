@@ -105,9 +105,6 @@ extern const op_free op_nothing_free; /* all -1 */
  * get all of them. */
 op_free op_free_of(const op_row *row, int64_t batch, int64_t tokens, int64_t cached);
 
-/* The tensor that a spec describes, dense and without data. A letter that is still free counts as 0. shape.c */
-tn_tensor op_tensor_of(const char *spec, const tn_site *site, const op_free *free_letters);
-
 /* Its type alone. shape.c */
 tn_dtype op_dtype_of(const char *spec, const tn_site *site);
 

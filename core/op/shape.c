@@ -142,7 +142,8 @@ static int32_t shape_of(const char *spec, const tn_site *site, const op_free *gi
     return ndim;
 }
 
-tn_tensor op_tensor_of(const char *spec, const tn_site *site, const op_free *free_letters)
+/* The tensor that a spec describes, dense and without data. A letter that is still free counts as 0. */
+static tn_tensor tensor_of(const char *spec, const tn_site *site, const op_free *free_letters)
 {
     int64_t shape[TN_MAX_DIMS];
     int32_t ndim = shape_of(spec + 1, site, free_letters, shape);
@@ -216,9 +217,9 @@ tn_call op_call_of(const op_row *row, const tn_site *site, const op_free *free_l
     call.in_count = op_in_count(row, site);
     call.out_count = op_out_count(row, site, true);
     for (int i = 0; i < call.in_count; i++)
-        call.in[i] = op_tensor_of(row->in[i].shape, site, free_letters);
+        call.in[i] = tensor_of(row->in[i].shape, site, free_letters);
     for (int i = 0; i < call.out_count; i++)
-        call.out[i] = op_tensor_of(row->out[i].shape, site, free_letters);
+        call.out[i] = tensor_of(row->out[i].shape, site, free_letters);
     return call;
 }
 

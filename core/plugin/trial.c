@@ -247,7 +247,7 @@ static tn_status take_objects(const trial_report *report, bool named, trial_verd
 
 void trial_run(const char *path, const elfnote *note, const needs *n, bool named, trial_verdict *verdict)
 {
-    double seconds = trial_seconds();
+    double seconds = environment_trial_seconds();
     *verdict = (trial_verdict){.state = TN_PLUGIN_QUARANTINED};
     trial_report *report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (report == MAP_FAILED) {
@@ -274,11 +274,6 @@ void trial_run(const char *path, const elfnote *note, const needs *n, bool named
 void trial_free(trial_verdict *verdict)
 {
     objects_free(&verdict->objects);
-}
-
-double trial_seconds(void)
-{
-    return environment_trial_seconds();
 }
 
 const char *tn_trial_unfiltered(void)

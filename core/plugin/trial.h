@@ -18,9 +18,6 @@ typedef struct trial_verdict {
 void trial_run(const char *path, const elfnote *note, const needs *n, bool named, trial_verdict *verdict);
 void trial_free(trial_verdict *verdict);
 
-/* The limit in seconds: TENON_TRIAL_SECONDS, else 5. */
-double trial_seconds(void);
-
 /* verdict.c. What an earlier trial of the same content on this machine by this library said, if every library that came
  * in with it is the same now; false when unknown. */
 bool verdict_load(const char *sha256, const needs *n, trial_verdict *verdict);

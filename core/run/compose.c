@@ -51,7 +51,8 @@ tn_tensor compose_take(composer *c, int64_t rows, int64_t width)
     return compose_take_as(c, c->call->in[0].dtype, rows, width);
 }
 
-tn_tensor compose_columns(const tn_tensor *t, int64_t begin, int64_t count)
+/* Columns begin .. begin + count - 1 of a matrix. */
+static tn_tensor columns(const tn_tensor *t, int64_t begin, int64_t count)
 {
     tn_tensor view = *t;
     view.shape[1] = count;
@@ -124,8 +125,8 @@ void compose_gate_up_views(const tn_site *site, const tn_tensor *both, tn_tensor
         if (both->data)
             up->data = (char *)both->data + (size_t)(tokens * inter) * tn_dtype_size(both->dtype);
     } else {
-        *gate = compose_columns(both, layout == TN_LAYOUT_GATE_UP ? 0 : inter, inter);
-        *up = compose_columns(both, layout == TN_LAYOUT_GATE_UP ? inter : 0, inter);
+        *gate = columns(both, layout == TN_LAYOUT_GATE_UP ? 0 : inter, inter);
+        *up = columns(both, layout == TN_LAYOUT_GATE_UP ? inter : 0, inter);
     }
 }
 

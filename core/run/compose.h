@@ -21,9 +21,6 @@ typedef struct composer {
 tn_tensor compose_take_as(composer *c, tn_dtype dtype, int64_t rows, int64_t width);
 tn_tensor compose_take(composer *c, int64_t rows, int64_t width);
 
-/* compose.c: columns begin .. begin + count - 1 of a matrix. */
-tn_tensor compose_columns(const tn_tensor *t, int64_t begin, int64_t count);
-
 /* compose.c: a product with these parameters of the outer site, as a site of its own. bias may be COMPOSE_NO_ROLE. */
 tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int64_t in, int64_t out);
 

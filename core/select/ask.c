@@ -46,8 +46,8 @@ static size_t most_scratch(const tn_plan *plan)
     return plan->scratch_bytes > plan->backward_scratch_bytes ? plan->scratch_bytes : plan->backward_scratch_bytes;
 }
 
-/* What the kernel notes for itself may differ. */
-tn_status plan_same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err)
+/* Did a plan() ask for the same twice? TN_E_KERNEL with both if not. What the kernel notes for itself may differ. */
+static tn_status same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err)
 {
     if (now->scratch_bytes == before->scratch_bytes && now->packed_bytes == before->packed_bytes &&
         now->backward_scratch_bytes == before->backward_scratch_bytes && now->threads == before->threads &&
@@ -112,7 +112,7 @@ static void ask_twice(const asking *a, const hoststate *before, const question *
     if (works && ask_once(before, q, &second, &again) != TN_OK)
         status = tn_fail(&err, TN_E_KERNEL, NULL, "when it is asked again: %s", again.message);
     else if (works)
-        status = plan_same_sizes(&second, &plan, &err);
+        status = same_sizes(&second, &plan, &err);
     q->answered->unsteady = works && status != TN_OK;
     q->answered->plan = plan;
     text_cut(q->answered->message, sizeof q->answered->message, "%s", err.message);
@@ -298,7 +298,7 @@ static tn_status take_site(plan *p, const question *q, bool *again, tn_error *er
     char text[PLAN_TEXT];
     tn_error why = TN_ERROR_INIT;
     judge(q, text, sizeof text);
-    if (!text[0] && plan_same_sizes(&q->answered->plan, &q->fit->plan, &why) != TN_OK)
+    if (!text[0] && same_sizes(&q->answered->plan, &q->fit->plan, &why) != TN_OK)
         text_cut(text, sizeof text, "plan: %s", why.message);
     p->asked[q->at] = q->fit;
     if (!text[0])
@@ -347,5 +347,5 @@ tn_status plan_bind(const plan *p, size_t site, graph_binding *bound, tn_error *
     tn_status status = TN_OK;
     if (fit->impl->plan)
         status = guest_plan(bound, &p->target->graph->sites[site]->site, &bound->plan, err);
-    return status == TN_OK ? plan_same_sizes(&bound->plan, &fit->plan, err) : status;
+    return status == TN_OK ? same_sizes(&bound->plan, &fit->plan, err) : status;
 }

@@ -16,7 +16,4 @@ tn_status plan_settle(plan *p, bool *changed, tn_error *err);
  */
 tn_status plan_bind(const plan *p, size_t site, graph_binding *bound, tn_error *err);
 
-/* Did a plan() ask for the same twice? TN_E_KERNEL with both if not. */
-tn_status plan_same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err);
-
 #endif

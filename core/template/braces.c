@@ -143,7 +143,7 @@ static void pad(sandbox *s, piece_text *to, const spec *p, const char *sign, con
         repr_add_text(s, to, fill);
 }
 
-void braces_number(sandbox *s, piece_text *to, value v, const char *text)
+static void add_number(sandbox *s, piece_text *to, value v, const char *text)
 {
     spec p = read_spec(s, text);
     bool number = value_is_number(v) && (v.kind != VALUE_BOOL || *text);
@@ -244,7 +244,7 @@ static void replace(braces *b, const char *text, size_t size)
     }
     const string *spec_text = value_string(b->s, text + colon, size - colon).as.string;
     value_need(b->s, v.kind == VALUE_UNDEFINED && colon < size ? v : value_none());
-    braces_number(b->s, &b->out, v, spec_text->data[0] == ':' ? spec_text->data + 1 : "");
+    add_number(b->s, &b->out, v, spec_text->data[0] == ':' ? spec_text->data + 1 : "");
 }
 
 value braces_format(sandbox *s, const string *format, const arguments *given)

@@ -116,5 +116,5 @@ bool call_test(sandbox *s, const string *name, value of, const arguments *given)
     const builtin *b = call_find(s, BUILTIN_TEST, name->data);
     if (!b)
         sandbox_fail(s, "the test '%s' is not supported; write the template without it", name->data);
-    return value_truth(s, call_builtin(s, b, of, given));
+    return value_truth(call_builtin(s, b, of, given));
 }

@@ -111,7 +111,7 @@ static value concat(sandbox *s, scope *in, const node *n)
 
 static value conditional(sandbox *s, scope *in, const node *n)
 {
-    if (value_truth(s, evaluate(s, in, n->b)))
+    if (value_truth(evaluate(s, in, n->b)))
         return evaluate(s, in, n->a);
     return n->c ? evaluate(s, in, n->c) : value_unknown(s, "an inline if-expression was false and has no else section");
 }
@@ -137,7 +137,7 @@ static value with_two(sandbox *s, scope *in, const node *n)
 static value choose(sandbox *s, scope *in, const node *n)
 {
     value left = evaluate(s, in, n->a);
-    return value_truth(s, left) == (n->kind == NODE_AND) ? evaluate(s, in, n->b) : left;
+    return value_truth(left) == (n->kind == NODE_AND) ? evaluate(s, in, n->b) : left;
 }
 
 static value of_kind(sandbox *s, scope *in, const node *n)
@@ -164,7 +164,7 @@ static value of_kind(sandbox *s, scope *in, const node *n)
     case NODE_TEST:
         return run_test(s, in, n);
     case NODE_NOT:
-        return value_bool(!value_truth(s, evaluate(s, in, n->a)));
+        return value_bool(!value_truth(evaluate(s, in, n->a)));
     case NODE_NEGATIVE:
     case NODE_POSITIVE:
         return operators_negative(s, evaluate(s, in, n->a), n->kind == NODE_NEGATIVE);

@@ -21,7 +21,7 @@ static flow run_body(sandbox *s, scope *in, const node *n, piece_text *out)
 static flow run_if(sandbox *s, scope *in, const node *n, piece_text *out)
 {
     for (size_t i = 0; i + 1 < n->count; i += 2)
-        if (value_truth(s, evaluate(s, in, n->items[i])))
+        if (value_truth(evaluate(s, in, n->items[i])))
             return execute(s, in, n->items[i + 1], out);
     return n->a ? execute(s, in, n->a, out) : FLOW_ON;
 }
@@ -30,7 +30,7 @@ static bool passes(sandbox *s, const loop *l, value item)
 {
     scope *in = scope_new(s, l->scope);
     scope_assign(s, in, l->statement->a, item);
-    return value_truth(s, evaluate(s, in, l->statement->c));
+    return value_truth(evaluate(s, in, l->statement->c));
 }
 
 static bool advance(sandbox *s, loop *l)

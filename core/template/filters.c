@@ -10,7 +10,7 @@
 
 static value filter_default(sandbox *s, const invocation *c)
 {
-    bool replaced = c->self.kind == VALUE_UNDEFINED || (value_truth(s, c->arg[1]) && !value_truth(s, c->self));
+    bool replaced = c->self.kind == VALUE_UNDEFINED || (value_truth(c->arg[1]) && !value_truth(c->self));
     if (!replaced)
         return c->self;
     return c->arg[0].kind == VALUE_MISSING ? value_string(s, "", 0) : c->arg[0];
@@ -130,7 +130,7 @@ static const char *indent_of(sandbox *s, value v)
 static value filter_tojson(sandbox *s, const invocation *c)
 {
     piece_text text = {0};
-    json_style style = {.ascii = value_truth(s, c->arg[0]), .sort = value_truth(s, c->arg[3])};
+    json_style style = {.ascii = value_truth(c->arg[0]), .sort = value_truth(c->arg[3])};
     style.indent = indent_of(s, c->arg[1]);
     style.comma = style.indent ? "," : ", ";
     style.colon = ": ";
@@ -152,7 +152,7 @@ static value filter_filesizeformat(sandbox *s, const invocation *c)
     value number = as_float(s, c->self, value_none());
     if (number.kind == VALUE_NONE)
         sandbox_fail(s, "a size is to be a number, not '%s'", value_type(c->self));
-    double bytes = value_real(number), base = value_truth(s, c->arg[0]) ? 1024 : 1000;
+    double bytes = value_real(number), base = value_truth(c->arg[0]) ? 1024 : 1000;
     char text[64];
     int i = 0;
     if (bytes == 1)

@@ -101,7 +101,7 @@ static value filter_extreme(sandbox *s, const invocation *c)
     const list *items = value_items(s, c->self);
     if (items->count == 0)
         return value_unknown(s, "No aggregated item, sequence was empty");
-    bool sensitive = value_truth(s, c->arg[0]);
+    bool sensitive = value_truth(c->arg[0]);
     size_t best = 0;
     value key = key_of(s, items->items[0], c->arg[1], sensitive);
     for (size_t i = 1; i < items->count; i++) {
@@ -170,8 +170,8 @@ static value filter_sort(sandbox *s, const invocation *c)
     const list *items = value_items(s, c->self);
     entry *entries = sandbox_array(s, items->count, sizeof *entries);
     for (size_t i = 0; i < items->count; i++)
-        entries[i] = (entry){sort_key(s, items->items[i], c->arg[2], value_truth(s, c->arg[1])), items->items[i]};
-    return value_list(sorted(s, entries, items->count, value_truth(s, c->arg[0])));
+        entries[i] = (entry){sort_key(s, items->items[i], c->arg[2], value_truth(c->arg[1])), items->items[i]};
+    return value_list(sorted(s, entries, items->count, value_truth(c->arg[0])));
 }
 
 static value filter_dictsort(sandbox *s, const invocation *c)
@@ -186,10 +186,10 @@ static value filter_dictsort(sandbox *s, const invocation *c)
     entry *entries = sandbox_array(s, m->count, sizeof *entries);
     for (size_t i = 0; i < m->count; i++) {
         value key = by[0] == 'k' ? m->keys[i] : m->values[i];
-        entries[i].key = value_truth(s, c->arg[0]) ? key : lowered(s, key);
+        entries[i].key = value_truth(c->arg[0]) ? key : lowered(s, key);
         entries[i].item = value_pair(s, m->keys[i], m->values[i]);
     }
-    return value_list(sorted(s, entries, m->count, value_truth(s, c->arg[2])));
+    return value_list(sorted(s, entries, m->count, value_truth(c->arg[2])));
 }
 
 static value filter_unique(sandbox *s, const invocation *c)
@@ -198,7 +198,7 @@ static value filter_unique(sandbox *s, const invocation *c)
     list *once = value_list_new(s, LIST_GENERATOR, 0);
     mapping *seen = mapping_new(s);
     for (size_t i = 0; i < items->count; i++) {
-        value key = key_of(s, items->items[i], c->arg[1], value_truth(s, c->arg[0]));
+        value key = key_of(s, items->items[i], c->arg[1], value_truth(c->arg[0]));
         size_t before = seen->count;
         mapping_set(s, seen, key, value_none());
         if (seen->count > before)
@@ -210,7 +210,7 @@ static value filter_unique(sandbox *s, const invocation *c)
 static value filter_groupby(sandbox *s, const invocation *c)
 {
     const list *items = value_items(s, c->self);
-    bool sensitive = value_truth(s, c->arg[2]);
+    bool sensitive = value_truth(c->arg[2]);
     value otherwise = c->arg[1].kind == VALUE_NONE ? (value){0} : c->arg[1];
     entry *entries = sandbox_array(s, items->count, sizeof *entries);
     for (size_t i = 0; i < items->count; i++) {
@@ -254,7 +254,7 @@ static const string *name_of(sandbox *s, value v)
 /* Of what is empty, zero or none there are no items, though it may be no list. */
 static const list *items_if_any(sandbox *s, value self)
 {
-    return value_truth(s, self) ? value_items(s, self) : value_list_new(s, LIST_LIST, 0);
+    return value_truth(self) ? value_items(s, self) : value_list_new(s, LIST_LIST, 0);
 }
 
 /* Which items are kept: those that pass or fail the test, of themselves or of an attribute. */
@@ -272,7 +272,7 @@ static value filter_choose(sandbox *s, const invocation *c)
     for (size_t i = 0; i < items->count; i++) {
         value of = by_attribute ? attribute_path(s, items->items[i], raw->items[0], (value){0}) : items->items[i];
         arguments passed = behind(&rest, 1);
-        bool is = rest.count ? call_test(s, name_of(s, rest.items[0]), of, &passed) : value_truth(s, of);
+        bool is = rest.count ? call_test(s, name_of(s, rest.items[0]), of, &passed) : value_truth(of);
         if (is == wanted)
             value_list_add(s, some, items->items[i]);
     }

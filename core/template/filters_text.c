@@ -71,12 +71,12 @@ static value filter_indent(sandbox *s, const invocation *c)
     repr_add(s, &with_end, text->data, text->size);
     repr_add_text(s, &with_end, "\n");
     const list *lines = text_search_lines(s, repr_done(s, &with_end).as.string, false);
-    if (value_truth(s, c->arg[1]))
+    if (value_truth(c->arg[1]))
         repr_add_str(s, &to, by);
     for (size_t i = 0; i < lines->count; i++) {
         if (i)
             repr_add_text(s, &to, "\n");
-        if (i && (value_truth(s, c->arg[2]) || lines->items[i].as.string->size))
+        if (i && (value_truth(c->arg[2]) || lines->items[i].as.string->size))
             repr_add_str(s, &to, by);
         repr_add_str(s, &to, lines->items[i]);
     }
@@ -190,7 +190,7 @@ static value filter_truncate(sandbox *s, const invocation *c)
         return c->self;
     const string *text = text_search_text(s, c->self, "what is cut");
     size_t size = chars_offset(s, text, (size_t)kept);
-    if (!value_truth(s, c->arg[1]))
+    if (!value_truth(c->arg[1]))
         for (size_t i = size; i-- > 0;)
             if (text->data[i] == ' ') {
                 size = i;

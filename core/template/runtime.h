@@ -131,7 +131,6 @@ value attribute_path(sandbox *s, value of, value path, value otherwise);
 /* "..." % value and "...".format(...): percent.c, braces.c */
 value percent_format(sandbox *s, const string *format, value with);
 value braces_format(sandbox *s, const string *format, const arguments *given);
-void braces_number(sandbox *s, piece_text *to, value v, const char *spec);
 
 const builtin *methods_find(const sandbox *s, value of, const char *name);
 

@@ -201,7 +201,7 @@ list *text_search_lines(sandbox *s, const string *text, bool keep_ends)
 
 static value text_splitlines(sandbox *s, const invocation *c)
 {
-    return value_list(text_search_lines(s, c->self.as.string, value_truth(s, c->arg[0])));
+    return value_list(text_search_lines(s, c->self.as.string, value_truth(c->arg[0])));
 }
 
 static value text_partition(sandbox *s, const invocation *c)

@@ -121,29 +121,9 @@ const char *value_type(value v)
     return v.kind == VALUE_LIST ? lists[v.as.list->kind] : kinds[v.kind];
 }
 
-bool value_truth(sandbox *s, value v)
+/* -1: it has none. */
+static int64_t length_of(value v)
 {
-    switch (v.kind) {
-    case VALUE_MISSING:
-    case VALUE_UNDEFINED:
-    case VALUE_NONE:
-        return false;
-    case VALUE_BOOL:
-        return v.as.boolean;
-    case VALUE_INT:
-        return v.as.integer != 0;
-    case VALUE_FLOAT:
-        return v.as.real != 0;
-    default: {
-        int64_t length = value_length(s, v);
-        return length != 0;
-    }
-    }
-}
-
-int64_t value_length(sandbox *s, value v)
-{
-    (void)s;
     switch (v.kind) {
     case VALUE_UNDEFINED:
         return 0;
@@ -158,9 +138,27 @@ int64_t value_length(sandbox *s, value v)
     }
 }
 
+bool value_truth(value v)
+{
+    switch (v.kind) {
+    case VALUE_MISSING:
+    case VALUE_UNDEFINED:
+    case VALUE_NONE:
+        return false;
+    case VALUE_BOOL:
+        return v.as.boolean;
+    case VALUE_INT:
+        return v.as.integer != 0;
+    case VALUE_FLOAT:
+        return v.as.real != 0;
+    default:
+        return length_of(v) != 0;
+    }
+}
+
 size_t value_need_length(sandbox *s, value v)
 {
-    int64_t length = value_length(s, v);
+    int64_t length = length_of(v);
     if (length < 0)
         sandbox_fail(s, "object of type '%s' has no length; make a list of it first", value_type(v));
     return (size_t)length;
@@ -344,7 +342,7 @@ bool value_contains(sandbox *s, value container, value item)
     return false;
 }
 
-_Noreturn void value_fail_undefined(sandbox *s, value v)
+_Noreturn static void fail_undefined(sandbox *s, value v)
 {
     const char *name = v.why == UNDEFINED_ELEMENT ? "" : v.as.string->data;
     switch ((undefined_kind)v.why) {
@@ -366,7 +364,7 @@ _Noreturn void value_fail_undefined(sandbox *s, value v)
 void value_need(sandbox *s, value v)
 {
     if (v.kind == VALUE_UNDEFINED)
-        value_fail_undefined(s, v);
+        fail_undefined(s, v);
 }
 
 int64_t value_need_whole(sandbox *s, value v, const char *what)

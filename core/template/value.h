@@ -135,15 +135,13 @@ int64_t value_whole_or(sandbox *s, value v, int64_t otherwise, const char *what)
 double value_real(value v); /* of a number */
 
 const char *value_type(value v); /* as Python's type(v).__name__ */
-bool value_truth(sandbox *s, value v);
+bool value_truth(value v);
 bool value_equal(sandbox *s, value a, value b);
 int value_order(sandbox *s, value a, value b,
                 const char *sign); /* <0, 0, >0; fails where Python has no order; 2: NaN */
 uint64_t value_hash(sandbox *s, value v, bool *hashable);
 bool value_contains(sandbox *s, value container, value item);
 
-/* -1: it has none. */
-int64_t value_length(sandbox *s, value v);
 size_t value_need_length(sandbox *s, value v);
 
 /* Its items as a list, as a for loop would give them; what is a generator is used up. Fails for what is not iterable.
@@ -152,7 +150,6 @@ list *value_items(sandbox *s, value v);
 
 /* Fails with the reason if v is undefined. */
 void value_need(sandbox *s, value v);
-_Noreturn void value_fail_undefined(sandbox *s, value v);
 
 /* ---- dictionaries, in the order of their keys' insertion: mapping.c ---- */
 

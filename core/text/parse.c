@@ -245,7 +245,7 @@ static bool read_word(parser *p, doc_node *node)
 
 /* ---- lists and objects ------------------------------------------------------------------------------ */
 
-size_t parse_slots(size_t members)
+static size_t slots_for(size_t members)
 {
     size_t slots = 16;
     while (slots < 2 * members)
@@ -263,7 +263,7 @@ static uint32_t *find_slot(const doc_node *object, const char *key, size_t lengt
 {
     parse_index *index = (parse_index *)(uintptr_t)(object->is.children + 2 * (size_t)object->count);
     uint32_t *slots = index->slots;
-    size_t mask = parse_slots(object->count) - 1, i = siphash(index->key, key, length) & mask;
+    size_t mask = slots_for(object->count) - 1, i = siphash(index->key, key, length) & mask;
     while (slots[i] != PARSE_FREE && !key_is(&object->is.children[2 * (size_t)slots[i]], key, length))
         i = (i + 1) & mask;
     return &slots[i];
@@ -306,7 +306,7 @@ static bool close_container(parser *p, size_t first, bool object, doc_node *node
 {
     size_t count = p->count - first, members = object ? count / 2 : count;
     bool indexed = object && members > PARSE_INDEXED;
-    size_t bytes = count * sizeof(doc_node), slots = indexed ? parse_slots(members) * sizeof(uint32_t) : 0;
+    size_t bytes = count * sizeof(doc_node), slots = indexed ? slots_for(members) * sizeof(uint32_t) : 0;
     parse_index *index = NULL;
     *node = (doc_node){.kind = object ? PARSE_OBJECT : PARSE_LIST, .count = (uint32_t)members};
     if (count == 0)

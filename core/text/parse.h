@@ -34,7 +34,7 @@ struct doc_node {
 
 typedef struct parse_index {
     siphash_key key;
-    uint32_t slots[]; /* parse_slots of them: indices of members, PARSE_FREE where there is none       */
+    uint32_t slots[]; /* slots_for() of them: indices of members, PARSE_FREE where there is none       */
 } parse_index;
 
 typedef struct parse_tree {
@@ -57,6 +57,5 @@ void parse_free(parse_tree *tree);
 
 /* The member's value, or NULL. */
 const doc_node *parse_find(const doc_node *object, const char *key, size_t length);
-size_t parse_slots(size_t members);
 
 #endif
