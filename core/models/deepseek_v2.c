@@ -5,12 +5,8 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("deepseek_v2", "DeepseekV2")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "DeepseekV2Moe",
-                                      .router_class = "DeepseekV2TopkRouter",
-                                      .experts_class = "DeepseekV2Experts",
-                                      .shared = "shared_experts",
-                                      .shared_class = "DeepseekV2MLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("DeepseekV2", "Moe", "TopkRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "DeepseekV2")};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

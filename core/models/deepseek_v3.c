@@ -5,13 +5,9 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("deepseek_v3", "DeepseekV3")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "DeepseekV3MoE",
-                                      .router_class = "DeepseekV3TopkRouter",
-                                      .experts_class = "DeepseekV3Experts",
-                                      .correction = "e_score_correction_bias",
-                                      .shared = "shared_experts",
-                                      .shared_class = "DeepseekV3MLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("DeepseekV3", "MoE", "TopkRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "DeepseekV3"),
+                                      .correction = "e_score_correction_bias"};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

@@ -5,14 +5,11 @@
 static const decoder_classes classes = {DECODER_CLASSES("ernie4_5_moe", "Ernie4_5_Moe")};
 
 static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Ernie4_5_MoeSparseMoeBlock",
-                                      .router_class = "Ernie4_5_MoeTopKRouter",
-                                      .experts_class = "Ernie4_5_MoeExperts",
+                                      MOE_PARTS_CLASSES("Ernie4_5_Moe", "SparseMoeBlock", "TopKRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "Ernie4_5_Moe"),
                                       .correction = "e_score_correction_bias",
                                       .statics = "moe_statics",
-                                      .statics_class = "Ernie4_5_MoeStatics",
-                                      .shared = "shared_experts",
-                                      .shared_class = "Ernie4_5_MoeMLP"};
+                                      .statics_class = "Ernie4_5_MoeStatics"};
 
 static const build_alias aliases[] = {{".gate.moe_statics.", ".moe_statics."}, {0}};
 

@@ -13,13 +13,8 @@ static const decoder_classes classes = {.scope = "modeling_gemma4",
                                         .rotary = "Gemma4TextRotaryEmbedding",
                                         .embedding = "Gemma4TextScaledWordEmbedding"};
 
-static const moe_parts_names names = {.router_class = "Gemma4TextRouter",
-                                      .experts_class = "Gemma4TextExperts",
-                                      .router = "router",
-                                      .experts = "experts",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
-                                      .router_linear = "proj",
+static const moe_parts_names names = {MOE_PARTS_STACKED, .router_class = "Gemma4TextRouter",
+                                      .experts_class = "Gemma4TextExperts", .router_linear = "proj",
                                       .expert_scale = "per_expert_scale"};
 
 /* Whatever the file says, the last layer has no window. */

@@ -4,13 +4,9 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("glm4_moe", "Glm4Moe")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Glm4MoeMoE",
-                                      .router_class = "Glm4MoeTopkRouter",
-                                      .experts_class = "Glm4MoeExperts",
-                                      .correction = "e_score_correction_bias",
-                                      .shared = "shared_experts",
-                                      .shared_class = "Glm4MoeMLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Glm4Moe", "MoE", "TopkRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "Glm4Moe"),
+                                      .correction = "e_score_correction_bias"};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

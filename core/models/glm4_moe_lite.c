@@ -5,13 +5,9 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("glm4_moe_lite", "Glm4MoeLite")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Glm4MoeLiteMoE",
-                                      .router_class = "Glm4MoeLiteTopkRouter",
-                                      .experts_class = "Glm4MoeLiteExperts",
-                                      .correction = "e_score_correction_bias",
-                                      .shared = "shared_experts",
-                                      .shared_class = "Glm4MoeLiteMLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Glm4MoeLite", "MoE", "TopkRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "Glm4MoeLite"),
+                                      .correction = "e_score_correction_bias"};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

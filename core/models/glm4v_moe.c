@@ -5,13 +5,9 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("glm4v_moe", "Glm4vMoeText")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Glm4vMoeTextMoE",
-                                      .router_class = "Glm4vMoeTextTopkRouter",
-                                      .experts_class = "Glm4vMoeTextExperts",
-                                      .correction = "e_score_correction_bias",
-                                      .shared = "shared_experts",
-                                      .shared_class = "Glm4vMoeTextMLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Glm4vMoeText", "MoE", "TopkRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "Glm4vMoeText"),
+                                      .correction = "e_score_correction_bias"};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

@@ -4,13 +4,7 @@
 
 static const decoder_classes classes = {DECODER_CLASSES_SPARSE("gpt_oss", "GptOss")};
 
-static const moe_parts_names names = {.block_class = "GptOssMLP",
-                                      .router_class = "GptOssTopKRouter",
-                                      .experts_class = "GptOssExperts",
-                                      .router = "router",
-                                      .experts = "experts",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+static const moe_parts_names names = {MOE_PARTS_STACKED, MOE_PARTS_CLASSES("GptOss", "MLP", "TopKRouter")};
 
 /* Of files without any. */
 static const rope_params absent = {

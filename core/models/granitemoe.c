@@ -4,13 +4,7 @@
 
 static const decoder_classes classes = {DECODER_CLASSES_SPARSE("granitemoe", "GraniteMoe")};
 
-static const moe_parts_names names = {.block_class = "GraniteMoeMoE",
-                                      .router_class = "GraniteMoeTopKRouter",
-                                      .experts_class = "GraniteMoeExperts",
-                                      .router = "router",
-                                      .experts = "experts",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+static const moe_parts_names names = {MOE_PARTS_STACKED, MOE_PARTS_CLASSES("GraniteMoe", "MoE", "TopKRouter")};
 
 static const build_alias aliases[] = {{".experts.gate_up_proj", ".input_linear.weight"},
                                       {".experts.down_proj", ".output_linear.weight"},

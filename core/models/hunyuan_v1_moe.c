@@ -4,21 +4,11 @@
 
 static const decoder_classes classes = {DECODER_CLASSES_SPARSE("hunyuan_v1_moe", "HunYuanMoEV1")};
 
-static const gqa_names attention_names = {.module = "self_attn",
-                                          .q = "q_proj",
-                                          .k = "k_proj",
-                                          .v = "v_proj",
-                                          .o = "o_proj",
-                                          .q_norm = "query_layernorm",
-                                          .k_norm = "key_layernorm"};
+static const gqa_names attention_names = {"self_attn", "q_proj",          "k_proj",        "v_proj",
+                                          "o_proj",    "query_layernorm", "key_layernorm", NULL};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "HunYuanMoEV1Moe",
-                                      .router_class = "HunYuanMoEV1Gate",
-                                      .experts_class = "HunYuanMoEV1Experts",
-                                      .router_linear = "wg",
-                                      .shared = "shared_mlp",
-                                      .shared_class = "HunYuanMoEV1MLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("HunYuanMoEV1", "Moe", "Gate"),
+                                      MOE_PARTS_SHARED("shared_mlp", "HunYuanMoEV1"), .router_linear = "wg"};
 
 /* Experts per token may be a list; that of a single number is that number. */
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)

@@ -4,23 +4,12 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("llama4", "Llama4Text")};
 
-static const gqa_names attention_names = {.module = "self_attn",
-                                          .q = "q_proj",
-                                          .k = "k_proj",
-                                          .v = "v_proj",
-                                          .o = "o_proj",
-                                          .q_norm = "qk_norm",
-                                          .k_norm = "qk_norm"};
+static const gqa_names attention_names = {"self_attn", "q_proj",  "k_proj",  "v_proj",
+                                          "o_proj",    "qk_norm", "qk_norm", NULL};
 
-static const moe_parts_names names = {.block_class = "Llama4TextMoe",
-                                      .router_class = "Llama4Router",
-                                      .experts_class = "Llama4TextExperts",
-                                      .router = "router",
-                                      .experts = "experts",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
-                                      .shared = "shared_expert",
-                                      .shared_class = "Llama4TextMLP"};
+static const moe_parts_names names = {MOE_PARTS_STACKED, MOE_PARTS_SHARED("shared_expert", "Llama4Text"),
+                                      .block_class = "Llama4TextMoe", .router_class = "Llama4Router",
+                                      .experts_class = "Llama4TextExperts"};
 
 /* Does layer i rotate? */
 static bool rotates(const config_reader *config, int64_t i)

@@ -4,18 +4,9 @@
 
 static const decoder_classes classes = {DECODER_CLASSES_SPARSE("minimax_m2", "MiniMaxM2")};
 
-static const moe_parts_names names = {.block_class = "MiniMaxM2SparseMoeBlock",
-                                      .router_class = "MiniMaxM2TopKRouter",
-                                      .experts_class = "MiniMaxM2Experts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "w1",
-                                      .up = "w3",
-                                      .down = "w2",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
-                                      .correction = "e_score_correction_bias",
-                                      .correction_of_block = true};
+static const moe_parts_names names = {MOE_PARTS_NUMBERED,
+                                      MOE_PARTS_CLASSES("MiniMaxM2", "SparseMoeBlock", "TopKRouter"),
+                                      .correction = "e_score_correction_bias", .correction_of_block = true};
 
 static const build_alias aliases[] = {{".mlp.", ".block_sparse_moe."}, {0}};
 

@@ -5,12 +5,8 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("mistral4", "Mistral4")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Mistral4MoE",
-                                      .router_class = "Mistral4TopkRouter",
-                                      .experts_class = "Mistral4Experts",
-                                      .shared = "shared_experts",
-                                      .shared_class = "Mistral4MLP"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Mistral4", "MoE", "TopkRouter"),
+                                      MOE_PARTS_SHARED("shared_experts", "Mistral4")};
 
 static const rope_params no_rope = {.kind = ROPE_YARN,
                                     .theta = 10000,

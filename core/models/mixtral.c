@@ -4,16 +4,7 @@
 
 static const decoder_classes classes = {DECODER_CLASSES_SPARSE("mixtral", "Mixtral")};
 
-static const moe_parts_names names = {.block_class = "MixtralSparseMoeBlock",
-                                      .router_class = "MixtralTopKRouter",
-                                      .experts_class = "MixtralExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "w1",
-                                      .up = "w3",
-                                      .down = "w2",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+static const moe_parts_names names = {MOE_PARTS_NUMBERED, MOE_PARTS_CLASSES("Mixtral", "SparseMoeBlock", "TopKRouter")};
 
 static const build_alias aliases[] = {{".mlp.", ".block_sparse_moe."}, {0}};
 

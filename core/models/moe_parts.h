@@ -22,10 +22,20 @@ typedef struct moe_parts_names {
     const char *shared_gate;             /* Linear inside the block: its sigmoid is a factor of the shared expert */
 } moe_parts_names;
 
-/* What most files call the parts. */
+/* What files call the parts: most; those whose matrices have numbers; those whose experts are stacked only. */
 #define MOE_PARTS_USUAL                                                                                                \
     .router = "gate", .experts = "experts", .gate = "gate_proj", .up = "up_proj", .down = "down_proj",                 \
     .all_gate_up = "gate_up_proj", .all_down = "down_proj"
+#define MOE_PARTS_NUMBERED                                                                                             \
+    .router = "gate", .experts = "experts", .gate = "w1", .up = "w3", .down = "w2", .all_gate_up = "gate_up_proj",     \
+    .all_down = "down_proj"
+#define MOE_PARTS_STACKED                                                                                              \
+    .router = "router", .experts = "experts", .all_gate_up = "gate_up_proj", .all_down = "down_proj"
+
+/* Regular classes: what they begin with, and how those of block and router go on. */
+#define MOE_PARTS_CLASSES(prefix, of_block, of_router)                                                                 \
+    .block_class = prefix of_block, .router_class = prefix of_router, .experts_class = prefix "Experts"
+#define MOE_PARTS_SHARED(name, prefix) .shared = (name), .shared_class = prefix "MLP"
 
 /* A block of routed, gated experts. */
 typedef struct moe_parts_spec {

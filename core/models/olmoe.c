@@ -4,8 +4,7 @@
 
 static const decoder_classes classes = {DECODER_CLASSES_SPARSE("olmoe", "Olmoe")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "OlmoeSparseMoeBlock",
-                                      .router_class = "OlmoeTopKRouter", .experts_class = "OlmoeExperts"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Olmoe", "SparseMoeBlock", "TopKRouter")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

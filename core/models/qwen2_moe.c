@@ -4,12 +4,8 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("qwen2_moe", "Qwen2Moe")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Qwen2MoeSparseMoeBlock",
-                                      .router_class = "Qwen2MoeTopKRouter",
-                                      .experts_class = "Qwen2MoeExperts",
-                                      .shared = "shared_expert",
-                                      .shared_class = "Qwen2MoeMLP",
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Qwen2Moe", "SparseMoeBlock", "TopKRouter"),
+                                      MOE_PARTS_SHARED("shared_expert", "Qwen2Moe"),
                                       .shared_gate = "shared_expert_gate"};
 
 /* Dense layers as Qwen3's; every other one of the lower layers slides unless the file says which. */

@@ -10,13 +10,9 @@ static const decoder_classes classes = {.scope = "modeling_qwen3_5_moe",
 
 static const qwen3_5_names names = {&classes, "Qwen3_5MoeGatedDeltaNet", "Qwen3_5MoeRMSNormGated", 2};
 
-static const moe_parts_names experts = {MOE_PARTS_USUAL,
-                                        .block_class = "Qwen3_5MoeSparseMoeBlock",
-                                        .router_class = "Qwen3_5MoeTopKRouter",
-                                        .experts_class = "Qwen3_5MoeExperts",
-                                        .shared = "shared_expert",
-                                        .shared_class = "Qwen3_5MoeMLP",
-                                        .shared_gate = "shared_expert_gate"};
+static const moe_parts_names experts = {
+    MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Qwen3_5Moe", "SparseMoeBlock", "TopKRouter"),
+    MOE_PARTS_SHARED("shared_expert", "Qwen3_5Moe"), .shared_gate = "shared_expert_gate"};
 
 void qwen3_5_moe_text_read(const config_reader *config, decoder_spec *s, delta_net_spec *delta)
 {

@@ -4,8 +4,7 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("qwen3_moe", "Qwen3Moe")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "Qwen3MoeSparseMoeBlock",
-                                      .router_class = "Qwen3MoeTopKRouter", .experts_class = "Qwen3MoeExperts"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Qwen3Moe", "SparseMoeBlock", "TopKRouter")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

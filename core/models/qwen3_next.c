@@ -5,12 +5,8 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("qwen3_next", "Qwen3Next")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL,
-                                      .block_class = "Qwen3NextSparseMoeBlock",
-                                      .router_class = "Qwen3NextTopKRouter",
-                                      .experts_class = "Qwen3NextExperts",
-                                      .shared = "shared_expert",
-                                      .shared_class = "Qwen3NextMLP",
+static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Qwen3Next", "SparseMoeBlock", "TopKRouter"),
+                                      MOE_PARTS_SHARED("shared_expert", "Qwen3Next"),
                                       .shared_gate = "shared_expert_gate"};
 
 /* Dense layers as in Qwen3-MoE. */

@@ -6,9 +6,8 @@
 static const decoder_classes classes = {DECODER_CLASSES("qwen3_omni_moe", "Qwen3OmniMoeThinkerText"),
                                         .final_norm = "Qwen3OmniMoeTextRMSNorm"};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "Qwen3OmniMoeThinkerTextSparseMoeBlock",
-                                      .router_class = "Qwen3OmniMoeThinkerTextTopKRouter",
-                                      .experts_class = "Qwen3OmniMoeThinkerTextExperts"};
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      MOE_PARTS_CLASSES("Qwen3OmniMoeThinkerText", "SparseMoeBlock", "TopKRouter")};
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {

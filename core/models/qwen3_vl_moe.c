@@ -4,9 +4,8 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("qwen3_vl_moe", "Qwen3VLMoeText")};
 
-static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "Qwen3VLMoeTextSparseMoeBlock",
-                                      .router_class = "Qwen3VLMoeTextTopKRouter",
-                                      .experts_class = "Qwen3VLMoeTextExperts"};
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      MOE_PARTS_CLASSES("Qwen3VLMoeText", "SparseMoeBlock", "TopKRouter")};
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {
