@@ -103,27 +103,11 @@ static void grad_store(const tn_tensor *t, int64_t b, int64_t first, int64_t hea
         convert_from_f32(from + i * t->shape[3], t->dtype, rows_at3(t, b, first + i, head), t->shape[3]);
 }
 
-/* c [m,n] = a times w, all dense. */
-static void multiply(const grad_work *work, gemm_form form, int64_t m, int64_t n, int64_t k, const float *a,
-                     const float *w, float *c)
-{
-    gemm_shape shape = {.type = TN_F32,
-                        .w_type = TN_F32,
-                        .form = form,
-                        .m = m,
-                        .n = n,
-                        .k = k,
-                        .lda = form == GEMM_TN ? m : k,
-                        .ldw = form == GEMM_NT ? k : n,
-                        .ldc = n};
-    gemm_run(work->gemm, &shape, a, w, c, NULL);
-}
-
 /* sum [keys, width] += a^T w over the rows of a tile. */
 static void accumulate(const grad_job *job, const grad_work *work, const float *a, const float *w, int64_t rows,
                        int64_t width, float *sum)
 {
-    multiply(work, GEMM_TN, job->shape.keys, width, rows, a, w, work->part);
+    gemm_dense(work->gemm, GEMM_TN, job->shape.keys, width, rows, a, w, work->part);
     vec_add(sum, work->part, job->shape.keys * width);
 }
 
@@ -155,13 +139,13 @@ static double grad_tile(const grad_job *job, const grad_work *work, int64_t b, i
     float sink = attention_sink(s, head);
     grad_load(s->q, b, first, head, rows, s->d, NULL, work->q);
     grad_load(job->g, b, first, head, rows, s->dv, NULL, work->g);
-    multiply(work, GEMM_NT, rows, s->keys, s->d, work->q, work->k, work->products);
-    multiply(work, GEMM_NT, rows, s->keys, s->dv, work->g, work->v, work->dscores);
+    gemm_dense(work->gemm, GEMM_NT, rows, s->keys, s->d, work->q, work->k, work->products);
+    gemm_dense(work->gemm, GEMM_NT, rows, s->keys, s->dv, work->g, work->v, work->dscores);
     for (int64_t r = 0; r < rows; r++)
         dsink += (double)grad_query(job, work, r, attention_index(s->q_index, b, first + r), sink);
     accumulate(job, work, work->p, work->g, rows, s->dv, work->dv);
     accumulate(job, work, work->dscores, work->q, rows, s->d, work->dk);
-    multiply(work, GEMM_NN, rows, s->d, s->keys, work->dscores, work->k, work->dq);
+    gemm_dense(work->gemm, GEMM_NN, rows, s->d, s->keys, work->dscores, work->k, work->dq);
     grad_store(job->dq, b, first, head, rows, work->dq);
     return dsink;
 }

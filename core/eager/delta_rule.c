@@ -69,7 +69,8 @@ int64_t delta_rule_real(const delta_job *job, int64_t row, int32_t *real)
     return count;
 }
 
-float delta_rule_norm(const float *x, int64_t n)
+/* 1 / sqrt(sum x^2 + eps) */
+static float inverse_norm(const float *x, int64_t n)
 {
     return 1.0f / sqrtf((float)vec_dot_wide(x, x, n) + 1e-6f);
 }
@@ -116,9 +117,9 @@ void delta_rule_load(const delta_job *job, int64_t row, int64_t head, const int3
         convert_to_f32(rows_at3(job->q, row, real[i], qk_head), job->dtype, q, job->dk);
         convert_to_f32(rows_at3(job->k, row, real[i], qk_head), job->dtype, k, job->dk);
         convert_to_f32(rows_at3(job->v, row, real[i], head), job->dtype, to->v + i * job->dv, job->dv);
-        vec_scale(q, job->dk, delta_rule_norm(q, job->dk));
+        vec_scale(q, job->dk, inverse_norm(q, job->dk));
         vec_scale(q, job->dk, scale);
-        vec_scale(k, job->dk, delta_rule_norm(k, job->dk));
+        vec_scale(k, job->dk, inverse_norm(k, job->dk));
         load_gates(job, row, head, real[i], to, i);
     }
 }
@@ -176,22 +177,6 @@ static size_t forward_layout(const delta_job *job, char *base, forward_work *wor
     return used;
 }
 
-/* c [m,n] = a times w, all dense. */
-static void multiply(const forward_work *work, gemm_form form, int64_t m, int64_t n, int64_t k, const float *a,
-                     const float *w, float *c)
-{
-    gemm_shape shape = {.type = TN_F32,
-                        .w_type = TN_F32,
-                        .form = form,
-                        .m = m,
-                        .n = n,
-                        .k = k,
-                        .lda = form == GEMM_TN ? m : k,
-                        .ldw = form == GEMM_NT ? k : n,
-                        .ldc = n};
-    gemm_run(work->gemm, &shape, a, w, c, NULL);
-}
-
 static void one_by_one(const delta_job *job, forward_work *work, int64_t n)
 {
     const delta_tokens *t = &work->tokens;
@@ -240,16 +225,16 @@ static void whole_chunk(const delta_job *job, forward_work *work, int64_t n)
     double sum[CHUNK], all = 0.0;
     for (int64_t i = 0; i < n; i++)
         sum[i] = all += (double)t->g[i];
-    multiply(work, GEMM_NT, n, n, dk, t->k, t->k, work->kk);
-    multiply(work, GEMM_NT, n, n, dk, t->q, t->k, work->qk);
-    multiply(work, GEMM_NN, n, dv, dk, t->k, work->m, work->seen);
-    multiply(work, GEMM_NN, n, dv, dk, t->q, work->m, work->o);
+    gemm_dense(work->gemm, GEMM_NT, n, n, dk, t->k, t->k, work->kk);
+    gemm_dense(work->gemm, GEMM_NT, n, n, dk, t->q, t->k, work->qk);
+    gemm_dense(work->gemm, GEMM_NN, n, dv, dk, t->k, work->m, work->seen);
+    gemm_dense(work->gemm, GEMM_NN, n, dv, dk, t->q, work->m, work->o);
     solve_chunk(job, work, sum, n);
-    multiply(work, GEMM_NN, n, dv, n, work->qk, t->v, work->seen);
+    gemm_dense(work->gemm, GEMM_NN, n, dv, n, work->qk, t->v, work->seen);
     vec_add(work->o, work->seen, n * dv);
     for (int64_t i = 0; i < n; i++)
         vec_scale(t->k + i * dk, dk, (float)exp(all - sum[i]));
-    multiply(work, GEMM_TN, dk, dv, n, t->k, t->v, work->part);
+    gemm_dense(work->gemm, GEMM_TN, dk, dv, n, t->k, t->v, work->part);
     vec_scale(work->m, dk * dv, (float)exp(all));
     vec_add(work->m, work->part, dk * dv);
 }

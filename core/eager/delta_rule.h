@@ -36,8 +36,7 @@ void delta_rule_load(const delta_job *job, int64_t row, int64_t head, const int3
 void delta_rule_load_state(const tn_tensor *t, int64_t row, int64_t head, float *m);
 void delta_rule_store_state(const tn_tensor *t, int64_t row, int64_t head, const float *m);
 
-/* 1 / sqrt(sum x^2 + eps), and the factor that queries have besides. */
-float delta_rule_norm(const float *x, int64_t n);
+/* The factor that queries have besides their norm. */
 float delta_rule_query_scale(const delta_job *job);
 
 /* Rows of a head [B, T, heads, width]: zeros for padding tokens. */

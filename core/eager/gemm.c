@@ -414,6 +414,21 @@ void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, con
     }
 }
 
+void gemm_dense(gemm_context *context, gemm_form form, int64_t m, int64_t n, int64_t k, const float *a, const float *w,
+                float *c)
+{
+    gemm_shape shape = {.type = TN_F32,
+                        .w_type = TN_F32,
+                        .form = form,
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .lda = form == GEMM_TN ? m : k,
+                        .ldw = form == GEMM_NT ? k : n,
+                        .ldc = n};
+    gemm_run(context, &shape, a, w, c, NULL);
+}
+
 int64_t gemm_tile_columns(int64_t n)
 {
     /* At least eight tiles where that leaves them wide enough to be efficient. */

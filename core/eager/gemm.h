@@ -34,6 +34,10 @@ tn_dtype gemm_type(tn_dtype x, tn_dtype w);
 size_t gemm_work_size(int64_t k);
 void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c, void *work);
 
+/* c [m,n] = a times w, all f32 and dense. */
+void gemm_dense(gemm_context *context, gemm_form form, int64_t m, int64_t n, int64_t k, const float *a, const float *w,
+                float *c);
+
 /* Makes oneDNN's code for products of values of this type: what is forked later has it. [any thread] */
 void gemm_prepare(tn_dtype type);
 
