@@ -62,33 +62,31 @@ static void act_quick_gelu(tn_dtype dtype, float *x, int64_t n)
     vec_round(gate, n, dtype);
     act_sigmoid(gate, n);
     vec_round(gate, n, dtype);
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= gate[i];
+    vec_mul(x, gate, n);
 }
 
-/* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), rounded after every operation. */
-static void act_gelu_new(tn_dtype dtype, float *x, int64_t n)
+void vec_gelu_new_tanh(tn_dtype dtype, const float *x, float *t, int64_t n)
 {
-    float t[VEC_CHUNK];
     for (int64_t i = 0; i < n; i++)
         t[i] = x[i] * x[i] * x[i];
     vec_round(t, n, dtype);
-    vec_scale(t, n, 0.044715f);
-    vec_round(t, n, dtype);
-    for (int64_t i = 0; i < n; i++)
-        t[i] += x[i];
-    vec_round(t, n, dtype);
-    vec_scale(t, n, SQRT_2_OVER_PI);
-    vec_round(t, n, dtype);
+    vec_scale_rounded(t, n, 0.044715f, dtype);
+    vec_add_rounded(t, x, n, dtype);
+    vec_scale_rounded(t, n, SQRT_2_OVER_PI, dtype);
     act_tanh(t, n);
     vec_round(t, n, dtype);
+}
+
+/* 0.5 x (1 + t), rounded after every operation. */
+static void act_gelu_new(tn_dtype dtype, float *x, int64_t n)
+{
+    float t[VEC_CHUNK];
+    vec_gelu_new_tanh(dtype, x, t, n);
     for (int64_t i = 0; i < n; i++)
         t[i] += 1.0f;
     vec_round(t, n, dtype);
-    vec_scale(x, n, 0.5f);
-    vec_round(x, n, dtype);
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= t[i];
+    vec_scale_rounded(x, n, 0.5f, dtype);
+    vec_mul(x, t, n);
 }
 
 static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
@@ -108,8 +106,7 @@ static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
         break;
     case TN_ACT_RELU2:
         act_relu(x, n, INFINITY);
-        for (int64_t i = 0; i < n; i++)
-            x[i] *= x[i];
+        vec_mul(x, x, n);
         break;
     case TN_ACT_RELU6:
         act_relu(x, n, 6.0f);

@@ -98,59 +98,35 @@ static void grad_quick_gelu(tn_dtype dtype, const float *x, float *g, int64_t n)
     vec_round(ds, n, dtype);
     grad_from_sigmoid(s, ds, n);
     vec_round(ds, n, dtype);
-    vec_scale(ds, n, 1.702f);
-    vec_round(ds, n, dtype);
-    vec_mul(g, s, n);
-    vec_round(g, n, dtype);
+    vec_scale_rounded(ds, n, 1.702f, dtype);
+    vec_mul_rounded(g, s, n, dtype);
     vec_add(g, ds, n);
-}
-
-/* t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3) as forward rounds it. */
-static void new_tanh(tn_dtype dtype, const float *x, float *t, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        t[i] = x[i] * x[i] * x[i];
-    vec_round(t, n, dtype);
-    vec_scale(t, n, 0.044715f);
-    vec_round(t, n, dtype);
-    vec_add(t, x, n);
-    vec_round(t, n, dtype);
-    vec_scale(t, n, SQRT_2_OVER_PI);
-    vec_round(t, n, dtype);
-    vec_act(TN_ACT_TANH, dtype, t, n);
 }
 
 /* y = (0.5 x)(1 + t): dx = 0.5 g (1 + t) + v + 0.044715 v (3 x^2), v = sqrt(2/pi) (1 - t^2) (g 0.5 x). */
 static void grad_gelu_new(tn_dtype dtype, const float *x, float *g, int64_t n)
 {
     float t[VEC_CHUNK], v[VEC_CHUNK], cube[VEC_CHUNK];
-    new_tanh(dtype, x, t, n);
+    vec_gelu_new_tanh(dtype, x, t, n); /* as forward rounds it */
     for (int64_t i = 0; i < n; i++)
         v[i] = 0.5f * x[i];
     vec_round(v, n, dtype);
-    vec_mul(v, g, n);
-    vec_round(v, n, dtype);
+    vec_mul_rounded(v, g, n, dtype);
     grad_from_tanh(t, v, n);
     vec_round(v, n, dtype);
-    vec_scale(v, n, SQRT_2_OVER_PI);
-    vec_round(v, n, dtype);
+    vec_scale_rounded(v, n, SQRT_2_OVER_PI, dtype);
     for (int64_t i = 0; i < n; i++) {
         cube[i] = x[i] * x[i];
         t[i] += 1.0f;
     }
     vec_round(t, n, dtype);
-    vec_mul(g, t, n);
-    vec_round(g, n, dtype);
+    vec_mul_rounded(g, t, n, dtype);
     vec_round_scale(cube, n, 3.0f, dtype);
     memcpy(t, v, (size_t)n * sizeof *t);
-    vec_scale(t, n, 0.044715f);
-    vec_round(t, n, dtype);
-    vec_mul(cube, t, n);
-    vec_round(cube, n, dtype);
-    vec_add(v, cube, n);
-    vec_round(v, n, dtype);
-    vec_scale(g, n, 0.5f);
-    vec_round(g, n, dtype);
+    vec_scale_rounded(t, n, 0.044715f, dtype);
+    vec_mul_rounded(cube, t, n, dtype);
+    vec_add_rounded(v, cube, n, dtype);
+    vec_scale_rounded(g, n, 0.5f, dtype);
     vec_add(g, v, n);
 }
 
@@ -206,11 +182,9 @@ void vec_glu_grad(tn_act act, tn_dtype dtype, float *gate, float *up, const floa
     float a[VEC_CHUNK];
     memcpy(a, gate, (size_t)n * sizeof *a);
     vec_act(act, dtype, a, n);
-    vec_mul(up, dp, n);
-    vec_round(up, n, dtype);
+    vec_mul_rounded(up, dp, n, dtype);
     vec_act_grad(act, dtype, gate, up, n);
-    vec_mul(a, dp, n);
-    vec_round(a, n, dtype);
+    vec_mul_rounded(a, dp, n, dtype);
     memcpy(gate, up, (size_t)n * sizeof *gate);
     memcpy(up, a, (size_t)n * sizeof *up);
 }

@@ -88,6 +88,5 @@ void attention_scores_grad(const attention_scores *rule, const float *products, 
         vec_round_scale(t, count, rule->scale, rule->dtype);
         softcap_grad(t, dscores + at, count, rule->softcap, rule->dtype);
     }
-    vec_scale(dscores, n, rule->scale);
-    vec_round(dscores, n, rule->dtype);
+    vec_scale_rounded(dscores, n, rule->scale, rule->dtype);
 }

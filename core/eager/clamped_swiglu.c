@@ -29,13 +29,11 @@ void vec_clamped_swiglu(const vec_clamp *clamp, tn_dtype dtype, float *gate, flo
     float s[VEC_CHUNK];
     clamp_pair(gate, up, n, vec_round1(clamp->limit, dtype));
     sigmoid_of(dtype, clamp->alpha, gate, s, n);
-    vec_mul(gate, s, n);
-    vec_round(gate, n, dtype);
+    vec_mul_rounded(gate, s, n, dtype);
     for (int64_t i = 0; i < n; i++)
         up[i] += 1.0f;
     vec_round(up, n, dtype);
-    vec_mul(gate, up, n);
-    vec_round(gate, n, dtype);
+    vec_mul_rounded(gate, up, n, dtype);
 }
 
 /* dU = rnd(dp a); da = rnd(dp (U + 1)); dG = rnd(da s) + rnd(A rnd(ds s (1 - s))), ds = rnd(da G). */
@@ -52,21 +50,15 @@ void vec_clamped_swiglu_grad(const vec_clamp *clamp, tn_dtype dtype, float *gate
     }
     vec_round(a, n, dtype);
     vec_round(u, n, dtype);
-    vec_mul(a, dp, n);
-    vec_round(a, n, dtype); /* dU */
-    vec_mul(u, dp, n);
-    vec_round(u, n, dtype); /* da */
-    vec_mul(g, u, n);
-    vec_round(g, n, dtype); /* ds */
+    vec_mul_rounded(a, dp, n, dtype); /* dU */
+    vec_mul_rounded(u, dp, n, dtype); /* da */
+    vec_mul_rounded(g, u, n, dtype);  /* ds */
     for (int64_t i = 0; i < n; i++)
         g[i] = g[i] * s[i] * (1.0f - s[i]);
     vec_round(g, n, dtype);
-    vec_scale(g, n, clamp->alpha);
-    vec_round(g, n, dtype);
-    vec_mul(u, s, n);
-    vec_round(u, n, dtype);
-    vec_add(g, u, n);
-    vec_round(g, n, dtype);
+    vec_scale_rounded(g, n, clamp->alpha, dtype);
+    vec_mul_rounded(u, s, n, dtype);
+    vec_add_rounded(g, u, n, dtype);
     for (int64_t i = 0; i < n; i++) {
         gate[i] = gate[i] > limit ? 0.0f : g[i];
         up[i] = up[i] > limit || up[i] < -limit ? 0.0f : a[i];

@@ -183,8 +183,7 @@ static void glu_grad_broadcast(const glu_job *job, int64_t row)
             convert_to_f32(glu_at(job->dp, row, at), job->dp->dtype, dp, n);
         else
             memset(dp, 0, (size_t)n * sizeof *dp);
-        vec_mul(up, dp, n);
-        vec_round(up, n, job->dtype);
+        vec_mul_rounded(up, dp, n, job->dtype);
         sum += vec_sum_wide(up, n);
         vec_scale(dp, n, a);
         if (job->dup->data)

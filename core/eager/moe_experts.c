@@ -147,8 +147,7 @@ static void gather_scaled(const experts_job *job, int64_t slot, const char *x, c
     for (int64_t i = 0; i < job->hidden; i += VEC_CHUNK) {
         int64_t n = job->hidden - i < VEC_CHUNK ? job->hidden - i : VEC_CHUNK;
         convert_to_f32(x + (size_t)i * tn_dtype_size(job->dtype), job->dtype, row, n);
-        vec_scale(row, n, weight);
-        vec_round(row, n, job->dtype);
+        vec_scale_rounded(row, n, weight, job->dtype);
         convert_from_f32(row, job->type, to + (size_t)i * tn_dtype_size(job->type), n);
     }
 }

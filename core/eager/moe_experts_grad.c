@@ -108,8 +108,7 @@ static void dots_item(const void *ctx, gemm_context *context, const grouped_item
             vec_round(z, n, e->dtype);
             moe_experts_bias(e, e->down_bias, item->group, item->column + j, 1, z, n);
             upstream_values(job, slot / e->top_k, item->column + j, g, n);
-            vec_mul(z, g, n);
-            vec_round(z, n, e->weights->dtype);
+            vec_mul_rounded(z, g, n, e->weights->dtype);
             for (int64_t k = 0; k < n; k++)
                 sum += (double)z[k];
         }
@@ -164,8 +163,7 @@ static void unscale(const grad_job *job, int64_t slot, const grouped_item *item,
         const char *from = rows_at(e->x, slot / e->top_k) + (size_t)(item->column + j) * tn_dtype_size(e->dtype);
         convert_to_f32(from, e->dtype, x, n);
         vec_round(d, n, e->dtype);
-        vec_mul(x, d, n);
-        vec_round(x, n, e->weights->dtype);
+        vec_mul_rounded(x, d, n, e->weights->dtype);
         sum += vec_sum_wide(x, n);
         vec_scale(d, n, weight);
     }

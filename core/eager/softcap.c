@@ -21,15 +21,13 @@ static void softcap_tanh(float *x, int64_t n, float cap, tn_dtype dtype)
 void softcap_apply(float *x, int64_t n, float cap, tn_dtype dtype)
 {
     softcap_tanh(x, n, cap, dtype);
-    vec_scale(x, n, cap);
-    vec_round(x, n, dtype);
+    vec_scale_rounded(x, n, cap, dtype);
 }
 
 void softcap_grad(float *x, float *g, int64_t n, float cap, tn_dtype dtype)
 {
     softcap_tanh(x, n, cap, dtype);
-    vec_scale(g, n, cap);
-    vec_round(g, n, dtype);
+    vec_scale_rounded(g, n, cap, dtype);
     for (int64_t i = 0; i < n; i++)
         g[i] = g[i] == 0.0f ? 0.0f : g[i] * (1.0f - x[i] * x[i]);
     vec_round(g, n, dtype);

@@ -152,8 +152,7 @@ static void match_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
             int64_t n = job->width - at < VEC_CHUNK ? job->width - at : VEC_CHUNK;
             piece_load(job->x, row, at, x, n);
-            vec_scale(x, n, wanted);
-            vec_round(x, n, job->dtype);
+            vec_scale_rounded(x, n, wanted, job->dtype);
             for (int64_t k = 0; k < n; k++)
                 x[k] /= size;
             convert_from_f32(x, job->y->dtype, rows_at(job->y, row) + (size_t)at * tn_dtype_size(job->y->dtype), n);

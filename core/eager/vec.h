@@ -59,6 +59,9 @@ void vec_round(float *x, int64_t n, tn_dtype dtype);
 /* activation.c: x[i] = act(x[i]) with the roundings of a model of dtype, the last one included. */
 void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n);
 
+/* activation.c: t[i] = tanh(sqrt(2/pi) (x[i] + 0.044715 x[i]^3)), rounded after every operation. */
+void vec_gelu_new_tanh(tn_dtype dtype, const float *x, float *t, int64_t n);
+
 /* activation_grad.c: g[i] times the derivative of act at x[i], with the roundings of automatic differentiation in
  * dtype, the last one included. x holds numbers of dtype. */
 void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n);
@@ -89,6 +92,23 @@ void vec_add(float *x, const float *y, int64_t n);
 void vec_mul(float *x, const float *y, int64_t n);
 void vec_add_scaled(float *x, const float *y, float factor, int64_t n);
 float vec_dot(const float *x, const float *y, int64_t n);
+
+/* Operations of a model of dtype: the result is rounded. */
+static inline void vec_scale_rounded(float *x, int64_t n, float factor, tn_dtype dtype)
+{
+    vec_scale(x, n, factor);
+    vec_round(x, n, dtype);
+}
+static inline void vec_add_rounded(float *x, const float *y, int64_t n, tn_dtype dtype)
+{
+    vec_add(x, y, n);
+    vec_round(x, n, dtype);
+}
+static inline void vec_mul_rounded(float *x, const float *y, int64_t n, tn_dtype dtype)
+{
+    vec_mul(x, y, n);
+    vec_round(x, n, dtype);
+}
 
 /* vec.c: sums in double: of x; of x y; of (x - center)^2. */
 double vec_sum_wide(const float *x, int64_t n);
