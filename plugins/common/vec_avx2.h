@@ -4,37 +4,15 @@
 
 #include <immintrin.h>
 #include <string.h>
-#include <tenon/kernel.h>
 
 #define VEC_LANES 8
-#define VEC_INLINE static inline __attribute__((always_inline))
-#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
-
 typedef __m256 vec;
+
+#include "vec_common.h"
 
 VEC_INLINE vec vec_set(float value)
 {
     return _mm256_set1_ps(value);
-}
-
-VEC_INLINE vec vec_add(vec a, vec b)
-{
-    return _mm256_add_ps(a, b);
-}
-
-VEC_INLINE vec vec_sub(vec a, vec b)
-{
-    return _mm256_sub_ps(a, b);
-}
-
-VEC_INLINE vec vec_mul(vec a, vec b)
-{
-    return _mm256_mul_ps(a, b);
-}
-
-VEC_INLINE vec vec_div(vec a, vec b)
-{
-    return _mm256_div_ps(a, b);
 }
 
 VEC_INLINE vec vec_fma(vec a, vec b, vec c)
@@ -231,11 +209,6 @@ VEC_INLINE void vec_transpose(vec v[VEC_LANES])
 }
 
 /* ---- packs: see vec_avx512.h ---- */
-#define PACK (2 * VEC_LANES)
-
-typedef struct pack {
-    vec a, b;
-} pack;
 
 /* Of 16-bit types. */
 VEC_INLINE pack pack_of_words(__m256i words, tn_dtype dtype)

@@ -8,37 +8,15 @@
 #define TENON_COMMON_VEC_AVX512_H
 
 #include <immintrin.h>
-#include <tenon/kernel.h>
 
 #define VEC_LANES 16
-#define VEC_INLINE static inline __attribute__((always_inline))
-#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
-
 typedef __m512 vec;
+
+#include "vec_common.h"
 
 VEC_INLINE vec vec_set(float value)
 {
     return _mm512_set1_ps(value);
-}
-
-VEC_INLINE vec vec_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-VEC_INLINE vec vec_sub(vec a, vec b)
-{
-    return _mm512_sub_ps(a, b);
-}
-
-VEC_INLINE vec vec_mul(vec a, vec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-VEC_INLINE vec vec_div(vec a, vec b)
-{
-    return _mm512_div_ps(a, b);
 }
 
 /* a b + c and c - a b, rounded once. */
@@ -188,14 +166,7 @@ VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
         _mm256_mask_storeu_epi16(p, first, vec_narrow(a, dtype));
 }
 
-/* ---- packs ---------------------------------------------------------------------------------------
- * 2 VEC_LANES consecutive elements. bf16: a holds those with even index, b those with odd index, which are one shift
- * and one mask away from memory. Other types: a holds the first half, b the second. */
-#define PACK (2 * VEC_LANES)
-
-typedef struct pack {
-    vec a, b;
-} pack;
+/* ---- packs ---- */
 
 VEC_INLINE pack pack_of_bf16(__m512i words)
 {

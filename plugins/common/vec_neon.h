@@ -5,37 +5,15 @@
 #include <arm_neon.h>
 #include <math.h>
 #include <string.h>
-#include <tenon/kernel.h>
 
 #define VEC_LANES 4
-#define VEC_INLINE static inline __attribute__((always_inline))
-#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
-
 typedef float32x4_t vec;
+
+#include "vec_common.h"
 
 VEC_INLINE vec vec_set(float value)
 {
     return vdupq_n_f32(value);
-}
-
-VEC_INLINE vec vec_add(vec a, vec b)
-{
-    return vaddq_f32(a, b);
-}
-
-VEC_INLINE vec vec_sub(vec a, vec b)
-{
-    return vsubq_f32(a, b);
-}
-
-VEC_INLINE vec vec_mul(vec a, vec b)
-{
-    return vmulq_f32(a, b);
-}
-
-VEC_INLINE vec vec_div(vec a, vec b)
-{
-    return vdivq_f32(a, b);
 }
 
 VEC_INLINE vec vec_fma(vec a, vec b, vec c)
@@ -168,11 +146,6 @@ VEC_INLINE void vec_transpose(vec v[VEC_LANES])
 }
 
 /* ---- packs: see vec_avx512.h ---- */
-#define PACK (2 * VEC_LANES)
-
-typedef struct pack {
-    vec a, b;
-} pack;
 
 VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
 {
