@@ -99,6 +99,13 @@ typedef struct attention_kernels {
     void (*few_store)(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to);
 } attention_kernels;
 
+/* Those of a file that has all under these names and takes one row, and one of its elements, at a time. */
+#define ATTENTION_KERNELS                                                                                              \
+    .depth = 1, .rows = 1, .few_rows = ATTENTION_FEW, .queries = queries, .widen = widen, .finite = finite_rows,       \
+    .scores = scores_of, .mix = mix, .cap = cap, .mask = mask, .soften = soften, .as_eager = as_eager,                 \
+    .rescale = rescale, .store = store, .few_queries = few_queries, .few = few, .few_plain = few_plain,                \
+    .few_store = few_store
+
 void attention_init_c(attention_kernels *kernels);
 void attention_init_avx2(attention_kernels *kernels);
 void attention_init_avx512(attention_kernels *kernels);

@@ -42,8 +42,8 @@ static void products(const attention_operand *w, int64_t rows, int64_t depth, co
         }
 }
 
-static void scores(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
-                   float *to)
+static void scores_of(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
+                      float *to)
 {
     for (int32_t g = 0; g < groups; g++)
         products(keys, count, depth, (const float *)panel + g * depth * LANES, false, to + g * ATTENTION_KEYS * LANES);
@@ -192,22 +192,5 @@ static void few_store(const float *o, float factor, int64_t dv, tn_dtype dtype, 
 
 void attention_init_c(attention_kernels *kernels)
 {
-    *kernels = (attention_kernels){.depth = 1,
-                                   .rows = 1,
-                                   .few_rows = ATTENTION_FEW,
-                                   .queries = queries,
-                                   .widen = widen,
-                                   .finite = finite_rows,
-                                   .scores = scores,
-                                   .mix = mix,
-                                   .cap = cap,
-                                   .mask = mask,
-                                   .soften = soften,
-                                   .as_eager = as_eager,
-                                   .rescale = rescale,
-                                   .store = store,
-                                   .few_queries = few_queries,
-                                   .few = few,
-                                   .few_plain = few_plain,
-                                   .few_store = few_store};
+    *kernels = (attention_kernels){ATTENTION_KERNELS};
 }

@@ -348,22 +348,5 @@ static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtyp
 
 static void attention_init_vec(attention_kernels *kernels)
 {
-    *kernels = (attention_kernels){.depth = 1,
-                                   .rows = 1,
-                                   .few_rows = ATTENTION_FEW,
-                                   .queries = queries,
-                                   .widen = widen,
-                                   .finite = finite_rows,
-                                   .scores = scores_of,
-                                   .mix = mix,
-                                   .cap = cap,
-                                   .mask = mask,
-                                   .soften = soften,
-                                   .as_eager = as_eager,
-                                   .rescale = rescale,
-                                   .store = store,
-                                   .few_queries = few_queries,
-                                   .few = few,
-                                   .few_plain = few_plain,
-                                   .few_store = few_store};
+    *kernels = (attention_kernels){ATTENTION_KERNELS};
 }
