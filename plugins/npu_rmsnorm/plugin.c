@@ -29,10 +29,9 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
     (void)err;
     rmsnorm_kernels table;
     rmsnorm_kernels_init(&table, tn_cpu_flags());
-    int32_t dtype = site->meaning[TN_AXIS_DTYPE];
-    plan->user[USER_FORWARD] = (uint64_t)(uintptr_t)table.forward[dtype];
-    plan->user[USER_BACKWARD] = (uint64_t)(uintptr_t)table.backward[dtype];
-    plan->user[USER_ADD_BLOCKS] = (uint64_t)(uintptr_t)table.add_blocks[dtype];
+    plan->user[USER_FORWARD] = (uint64_t)(uintptr_t)table.forward;
+    plan->user[USER_BACKWARD] = (uint64_t)(uintptr_t)table.backward;
+    plan->user[USER_ADD_BLOCKS] = (uint64_t)(uintptr_t)table.add_blocks;
     /* A row of zeros, then the sums of the blocks. */
     plan->backward_scratch_bytes = (size_t)((1 + BLOCKS) * blocks_step(site->dim[TN_DIM_WIDTH])) * sizeof(float);
     return TN_OK;
@@ -73,6 +72,7 @@ static norm_call norm_call_of(const tn_call *call, const norm_tensor *list, int3
     for (int32_t t = 0; t < n; t++)
         c.rows.step[c.name[t]] = c.walk.step[t][c.walk.ndim - 1];
     c.rows.width = c.walk.width;
+    c.rows.dtype = tensors[0]->dtype;
     c.rows.eps = (float)call->site->num[TN_NUM_EPS];
     c.rows.norm = (tn_norm)call->site->meaning[TN_AXIS_NORM];
     if (c.rows.norm != TN_NORM_NO_WEIGHT)
@@ -162,7 +162,8 @@ static tn_status backward(const tn_call *call, tn_error *err)
     c.add_blocks = (rmsnorm_blocks_fn *)(uintptr_t)call->plan->user[USER_ADD_BLOCKS];
     int64_t count = c.walk.count, most = (count + BLOCKS - 1) / BLOCKS, step = blocks_step(c.walk.width);
     c.block_rows = most > BLOCK_ROWS ? most : BLOCK_ROWS;
-    c.blocks = (rmsnorm_blocks){.count = (count + c.block_rows - 1) / c.block_rows, .step = step};
+    c.blocks =
+        (rmsnorm_blocks){.count = (count + c.block_rows - 1) / c.block_rows, .step = step, .dtype = c.rows.dtype};
     /* No gradient of y is one of zeros. */
     c.rows.row[NORM_DY] = memset(call->scratch, 0, (size_t)step * sizeof(float));
     const tn_param *weight = &call->grads->param[TN_ROLE_WEIGHT];

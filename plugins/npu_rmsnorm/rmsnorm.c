@@ -115,83 +115,31 @@ static void backward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
     }
 }
 
-static void forward_rows(const rmsnorm_rows *a, tn_dtype dtype)
+static void forward_rows(const rmsnorm_rows *a)
 {
     for (int64_t row = 0; row < a->count; row++)
-        forward_row(a, row, dtype);
+        forward_row(a, row, a->dtype);
 }
 
-static void backward_rows(const rmsnorm_rows *a, tn_dtype dtype)
+static void backward_rows(const rmsnorm_rows *a)
 {
     for (int64_t row = 0; row < a->count; row++)
-        backward_row(a, row, dtype);
+        backward_row(a, row, a->dtype);
 }
 
-static void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end, tn_dtype dtype)
+static void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end)
 {
     for (int64_t i = begin; i < end; i++) {
         float total = 0.0f;
         for (int64_t block = 0; block < b->count; block++)
             total += b->sums[block * b->step + i];
-        scalar_store(b->dw, i, dtype, total);
+        scalar_store(b->dw, i, b->dtype, total);
     }
-}
-
-static void rmsnorm_f32_c(const rmsnorm_rows *a)
-{
-    forward_rows(a, TN_F32);
-}
-
-static void rmsnorm_bf16_c(const rmsnorm_rows *a)
-{
-    forward_rows(a, TN_BF16);
-}
-
-static void rmsnorm_f16_c(const rmsnorm_rows *a)
-{
-    forward_rows(a, TN_F16);
-}
-
-static void rmsnorm_backward_f32_c(const rmsnorm_rows *a)
-{
-    backward_rows(a, TN_F32);
-}
-
-static void rmsnorm_backward_bf16_c(const rmsnorm_rows *a)
-{
-    backward_rows(a, TN_BF16);
-}
-
-static void rmsnorm_backward_f16_c(const rmsnorm_rows *a)
-{
-    backward_rows(a, TN_F16);
-}
-
-static void rmsnorm_add_blocks_f32_c(const rmsnorm_blocks *b, int64_t begin, int64_t end)
-{
-    add_blocks(b, begin, end, TN_F32);
-}
-
-static void rmsnorm_add_blocks_bf16_c(const rmsnorm_blocks *b, int64_t begin, int64_t end)
-{
-    add_blocks(b, begin, end, TN_BF16);
-}
-
-static void rmsnorm_add_blocks_f16_c(const rmsnorm_blocks *b, int64_t begin, int64_t end)
-{
-    add_blocks(b, begin, end, TN_F16);
 }
 
 void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags)
 {
-    *table = (rmsnorm_kernels){
-        .forward = {[TN_F32] = rmsnorm_f32_c, [TN_BF16] = rmsnorm_bf16_c, [TN_F16] = rmsnorm_f16_c},
-        .backward =
-            {[TN_F32] = rmsnorm_backward_f32_c, [TN_BF16] = rmsnorm_backward_bf16_c, [TN_F16] = rmsnorm_backward_f16_c},
-        .add_blocks = {[TN_F32] = rmsnorm_add_blocks_f32_c,
-                       [TN_BF16] = rmsnorm_add_blocks_bf16_c,
-                       [TN_F16] = rmsnorm_add_blocks_f16_c},
-    };
+    *table = (rmsnorm_kernels){forward_rows, backward_rows, add_blocks};
 #if defined(__x86_64__)
     if (cpu_flags & TN_CPU_AVX2)
         rmsnorm_kernels_init_avx2(table);

@@ -19,14 +19,16 @@ typedef enum rmsnorm_tensor {
     NORM_TENSORS
 } rmsnorm_tensor;
 
-/* Rows of width elements of one dtype, each dense, at constant steps in bytes. Any alignment. y may be x, sum may be x
- * or r, a gradient of x or r may be one of y or sum; rows of different arrays do not overlap otherwise. */
+/* Rows of width elements of dtype (f32, bf16 or f16), each dense, at constant steps in bytes. Any alignment. y may be
+ * x, sum may be x or r, a gradient of x or r may be one of y or sum; rows of different arrays do not overlap otherwise.
+ */
 typedef struct rmsnorm_rows {
     char *row[NORM_TENSORS]; /* the first row of each; NULL: absent                               */
     ptrdiff_t step[NORM_TENSORS];
     const char *weight; /* [width]; NULL for TN_NORM_NO_WEIGHT                                  */
     float *dw;          /* backward: the weight's gradient is added to it; NULL: not wanted; see rmsnorm_blocks */
     int64_t count, width;
+    tn_dtype dtype;
     float eps;
     tn_norm norm;
 } rmsnorm_rows;
@@ -38,6 +40,7 @@ enum { RMSNORM_DW_MULTIPLE = 64 };
 typedef struct rmsnorm_blocks {
     const float *sums; /* block b at sums + b * step                                           */
     int64_t count, step;
+    tn_dtype dtype;
     char *dw; /* [width] of the dtype                                                    */
 } rmsnorm_blocks;
 
@@ -46,10 +49,9 @@ typedef void rmsnorm_fn(const rmsnorm_rows *rows);
 /* Elements begin .. end - 1 of dw: the sums in the order of the blocks, rounded. begin: a multiple as above. */
 typedef void rmsnorm_blocks_fn(const rmsnorm_blocks *blocks, int64_t begin, int64_t end);
 
-/* By tn_dtype; entries of types other than f32, bf16, f16 are NULL. */
 typedef struct rmsnorm_kernels {
-    rmsnorm_fn *forward[TN_F16 + 1], *backward[TN_F16 + 1];
-    rmsnorm_blocks_fn *add_blocks[TN_F16 + 1];
+    rmsnorm_fn *forward, *backward;
+    rmsnorm_blocks_fn *add_blocks;
 } rmsnorm_kernels;
 
 /* m of a row's gradient, mean(h n), summed in double: for rows whose sum of products leaves the range of f32. */

@@ -291,7 +291,27 @@ VEC_INLINE void rows_of_type(const rmsnorm_rows *a, tn_dtype dtype, bool backwar
     }
 }
 
-VEC_INLINE void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end, tn_dtype dtype)
+VEC_INLINE void rows_of(const rmsnorm_rows *a, bool backward)
+{
+    if (a->dtype == TN_F32)
+        rows_of_type(a, TN_F32, backward);
+    else if (a->dtype == TN_BF16)
+        rows_of_type(a, TN_BF16, backward);
+    else
+        rows_of_type(a, TN_F16, backward);
+}
+
+static void forward_rows(const rmsnorm_rows *a)
+{
+    rows_of(a, false);
+}
+
+static void backward_rows(const rmsnorm_rows *a)
+{
+    rows_of(a, true);
+}
+
+VEC_INLINE void add_blocks_of(const rmsnorm_blocks *b, int64_t begin, int64_t end, tn_dtype dtype)
 {
     for (int64_t i = begin; i < end; i += PACK) {
         pack total = pack_set(0.0f);
@@ -301,54 +321,16 @@ VEC_INLINE void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end, 
     }
 }
 
-static void forward_f32(const rmsnorm_rows *a)
+static void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end)
 {
-    rows_of_type(a, TN_F32, false);
+    if (b->dtype == TN_F32)
+        add_blocks_of(b, begin, end, TN_F32);
+    else if (b->dtype == TN_BF16)
+        add_blocks_of(b, begin, end, TN_BF16);
+    else
+        add_blocks_of(b, begin, end, TN_F16);
 }
 
-static void backward_f32(const rmsnorm_rows *a)
-{
-    rows_of_type(a, TN_F32, true);
-}
-
-static void add_blocks_f32(const rmsnorm_blocks *b, int64_t begin, int64_t end)
-{
-    add_blocks(b, begin, end, TN_F32);
-}
-
-static void forward_bf16(const rmsnorm_rows *a)
-{
-    rows_of_type(a, TN_BF16, false);
-}
-
-static void backward_bf16(const rmsnorm_rows *a)
-{
-    rows_of_type(a, TN_BF16, true);
-}
-
-static void add_blocks_bf16(const rmsnorm_blocks *b, int64_t begin, int64_t end)
-{
-    add_blocks(b, begin, end, TN_BF16);
-}
-
-static void forward_f16(const rmsnorm_rows *a)
-{
-    rows_of_type(a, TN_F16, false);
-}
-
-static void backward_f16(const rmsnorm_rows *a)
-{
-    rows_of_type(a, TN_F16, true);
-}
-
-static void add_blocks_f16(const rmsnorm_blocks *b, int64_t begin, int64_t end)
-{
-    add_blocks(b, begin, end, TN_F16);
-}
-
-static const rmsnorm_kernels vec_kernels = {
-    .forward = {[TN_F32] = forward_f32, [TN_BF16] = forward_bf16, [TN_F16] = forward_f16},
-    .backward = {[TN_F32] = backward_f32, [TN_BF16] = backward_bf16, [TN_F16] = backward_f16},
-    .add_blocks = {[TN_F32] = add_blocks_f32, [TN_BF16] = add_blocks_bf16, [TN_F16] = add_blocks_f16}};
+static const rmsnorm_kernels vec_kernels = {forward_rows, backward_rows, add_blocks};
 
 #endif

@@ -26,7 +26,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
                        IN_PLACE_HEAD);
     rope_kernels table;
     rope_kernels_init(&table, tn_cpu_flags());
-    plan->user[USER_FUNCTION] = (uint64_t)(uintptr_t)table.rotate[site->meaning[TN_AXIS_DTYPE]];
+    plan->user[USER_FUNCTION] = (uint64_t)(uintptr_t)table.rotate;
     return TN_OK;
 }
 
@@ -117,6 +117,7 @@ static tn_status rotate(const tn_call *call, const tn_tensor *from, const tn_ten
     /* Only the half forms have angles of their own for the second half. */
     c.token = (rope_token){.head = q->shape[3],
                            .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos->shape[2] : cos->shape[2],
+                           .dtype = q->dtype,
                            .table = cos->dtype,
                            .pairs_in = pairs,
                            .pairs_out = pairs && style != TN_ROPE_DEINTERLEAVED,

@@ -30,30 +30,15 @@ static void rotate_head(const rope_token *t, const char *x, char *y, tn_dtype dt
         memcpy(y + rotated, x + rotated, (size_t)t->head * size - rotated);
 }
 
-static void rotate_heads(const rope_token *t, tn_dtype dtype)
+static void rotate(const rope_token *t)
 {
     for (int64_t h = 0; h < t->heads; h++)
-        rotate_head(t, t->x + h * t->x_step, t->y + h * t->y_step, dtype);
-}
-
-static void rope_f32_c(const rope_token *t)
-{
-    rotate_heads(t, TN_F32);
-}
-
-static void rope_bf16_c(const rope_token *t)
-{
-    rotate_heads(t, TN_BF16);
-}
-
-static void rope_f16_c(const rope_token *t)
-{
-    rotate_heads(t, TN_F16);
+        rotate_head(t, t->x + h * t->x_step, t->y + h * t->y_step, t->dtype);
 }
 
 void rope_kernels_init(rope_kernels *table, uint64_t cpu_flags)
 {
-    *table = (rope_kernels){.rotate = {[TN_F32] = rope_f32_c, [TN_BF16] = rope_bf16_c, [TN_F16] = rope_f16_c}};
+    *table = (rope_kernels){rotate};
 #if defined(__x86_64__)
     if (cpu_flags & TN_CPU_AVX2)
         rope_kernels_init_avx2(table);

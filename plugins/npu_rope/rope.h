@@ -14,6 +14,7 @@ typedef struct rope_token {
     char *y;
     ptrdiff_t x_step, y_step;
     int64_t heads, head, rotary;
+    tn_dtype dtype; /* of x and y: f32, bf16 or f16                                               */
     tn_dtype table; /* of cos and sin: that of x, or f32                                          */
     bool pairs_in, pairs_out, wide;
     bool inverse; /* turns back: the gradient of what was rotated                               */
@@ -21,9 +22,8 @@ typedef struct rope_token {
 
 typedef void rope_fn(const rope_token *token);
 
-/* By tn_dtype; entries of types other than f32, bf16, f16 are NULL. */
 typedef struct rope_kernels {
-    rope_fn *rotate[TN_F16 + 1];
+    rope_fn *rotate;
 } rope_kernels;
 
 /* Fills every entry with the best that these flags allow. All variants give the same bits. */

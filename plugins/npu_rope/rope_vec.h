@@ -212,7 +212,7 @@ VEC_INLINE void rotate_table(const rope_token *t, tn_dtype dtype, tn_dtype table
         rotate_form(t, dtype, table, false, false);
 }
 
-VEC_INLINE void rotate_heads(const rope_token *t, tn_dtype dtype)
+VEC_INLINE void rotate_type(const rope_token *t, tn_dtype dtype)
 {
     if (t->table == dtype)
         rotate_table(t, dtype, dtype);
@@ -220,22 +220,16 @@ VEC_INLINE void rotate_heads(const rope_token *t, tn_dtype dtype)
         rotate_table(t, dtype, TN_F32);
 }
 
-static void rotate_f32(const rope_token *t)
+static void rotate(const rope_token *t)
 {
-    rotate_heads(t, TN_F32);
+    if (t->dtype == TN_F32)
+        rotate_type(t, TN_F32);
+    else if (t->dtype == TN_BF16)
+        rotate_type(t, TN_BF16);
+    else
+        rotate_type(t, TN_F16);
 }
 
-static void rotate_bf16(const rope_token *t)
-{
-    rotate_heads(t, TN_BF16);
-}
-
-static void rotate_f16(const rope_token *t)
-{
-    rotate_heads(t, TN_F16);
-}
-
-static const rope_kernels vec_kernels = {
-    .rotate = {[TN_F32] = rotate_f32, [TN_BF16] = rotate_bf16, [TN_F16] = rotate_f16}};
+static const rope_kernels vec_kernels = {rotate};
 
 #endif
