@@ -153,31 +153,33 @@ tn_status callfile_write(const char *path, const callfile_facts *facts, const tn
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
 
-static tn_status not_one(const callfile *c, const char *name, tn_error *err)
+static tn_status not_one(const char *name, tn_error *err)
 {
-    (void)c;
     return tn_fail(err, TN_E_INPUT, name, "is missing or not as it should be; is this a file that --shadow wrote?");
 }
 
 /* Up to count elements; the rest of to stays as it is. */
-static tn_status read_numbers(const callfile *c, const char *name, tn_dtype dtype, void *to, int64_t count,
-                              tn_error *err)
+static bool read_numbers(const callfile *c, const char *name, tn_dtype dtype, void *to, int64_t count, tn_error *err)
 {
     tn_tensor t;
-    if (!tn_safetensors_get(c->file, name, &t) || t.dtype != dtype || t.ndim != 1)
-        return not_one(c, name, err);
+    if (!tn_safetensors_get(c->file, name, &t) || t.dtype != dtype || t.ndim != 1) {
+        not_one(name, err);
+        return false;
+    }
     memcpy(to, t.data, (size_t)(t.shape[0] < count ? t.shape[0] : count) * tn_dtype_size(dtype));
-    return TN_OK;
+    return true;
 }
 
-static tn_status read_text(const callfile *c, const char *name, const char **text, tn_error *err)
+static bool read_text(const callfile *c, const char *name, const char **text, tn_error *err)
 {
     tn_tensor t;
     if (!tn_safetensors_get(c->file, name, &t) || t.dtype != TN_U8 || t.ndim != 1 || t.shape[0] < 1 ||
-        ((const char *)t.data)[t.shape[0] - 1])
-        return not_one(c, name, err);
+        ((const char *)t.data)[t.shape[0] - 1]) {
+        not_one(name, err);
+        return false;
+    }
     *text = t.data;
-    return TN_OK;
+    return true;
 }
 
 static tn_status read_site(callfile *c, tn_error *err)
@@ -185,33 +187,19 @@ static tn_status read_site(callfile *c, tn_error *err)
     int32_t numbers[2] = {0};
     int64_t features = 0;
     c->site.size = sizeof c->site;
-    tn_status status = read_text(c, "text.kernel", &c->facts.kernel, err);
-    if (status == TN_OK)
-        status = read_text(c, "text.plugin", &c->facts.plugin, err);
-    if (status == TN_OK)
-        status = read_text(c, "text.detail", &c->facts.detail, err);
-    if (status == TN_OK)
-        status = read_text(c, "text.path", &c->site.path, err);
-    if (status == TN_OK)
-        status = read_text(c, "text.class", &c->site.class_name, err);
-    if (status == TN_OK)
-        status = read_text(c, "text.model", &c->site.model_type, err);
-    if (status == TN_OK)
-        status = read_numbers(c, "call", TN_I32, numbers, 2, err);
-    if (status == TN_OK)
-        status = read_numbers(c, "worst", TN_F64, &c->facts.worst, 1, err);
-    if (status == TN_OK)
-        status = read_numbers(c, "site.meaning", TN_I32, c->site.meaning, TN_AXIS_MAX, err);
-    if (status == TN_OK)
-        status = read_numbers(c, "site.features", TN_I64, &features, 1, err);
-    if (status == TN_OK)
-        status = read_numbers(c, "site.dim", TN_I64, c->site.dim, TN_DIM_MAX, err);
-    if (status == TN_OK)
-        status = read_numbers(c, "site.num", TN_F64, c->site.num, TN_NUM_MAX, err);
+    bool whole =
+        read_text(c, "text.kernel", &c->facts.kernel, err) && read_text(c, "text.plugin", &c->facts.plugin, err) &&
+        read_text(c, "text.detail", &c->facts.detail, err) && read_text(c, "text.path", &c->site.path, err) &&
+        read_text(c, "text.class", &c->site.class_name, err) && read_text(c, "text.model", &c->site.model_type, err) &&
+        read_numbers(c, "call", TN_I32, numbers, 2, err) && read_numbers(c, "worst", TN_F64, &c->facts.worst, 1, err) &&
+        read_numbers(c, "site.meaning", TN_I32, c->site.meaning, TN_AXIS_MAX, err) &&
+        read_numbers(c, "site.features", TN_I64, &features, 1, err) &&
+        read_numbers(c, "site.dim", TN_I64, c->site.dim, TN_DIM_MAX, err) &&
+        read_numbers(c, "site.num", TN_F64, c->site.num, TN_NUM_MAX, err);
     c->site.op = (tn_op)numbers[0];
     c->site.features = (uint64_t)features;
     c->facts.threads = numbers[1] < 1 ? 1 : numbers[1] > MOST_THREADS ? MOST_THREADS : numbers[1];
-    return status;
+    return whole ? TN_OK : TN_E_INPUT;
 }
 
 /* Eager computes with floats alone, so no call of anything else was compared with it. */
@@ -220,7 +208,7 @@ static tn_status check_types(const callfile *c, tn_error *err)
     int32_t dtype = c->site.meaning[TN_AXIS_DTYPE], weight = c->site.meaning[TN_AXIS_WEIGHT];
     if (!tensor_is_float((tn_dtype)dtype) || (weight && !tensor_is_float((tn_dtype)weight)) ||
         (c->site.features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS)))
-        return not_one(c, "site.meaning", err);
+        return not_one("site.meaning", err);
     return TN_OK;
 }
 
@@ -234,7 +222,7 @@ static tn_status read_tensor(callfile *c, const char *name, tn_tensor *t, bool *
     for (int32_t i = 0; i < t->ndim; i++)
         rows *= t->shape[i] ? t->shape[i] : 1; /* which the reader has found to fit */
     if (tn_tensor_count(t) == 0 && rows > MOST_EMPTY)
-        return not_one(c, name, err);
+        return not_one(name, err);
     if ((uintptr_t)t->data % (uintptr_t)size == 0)
         return TN_OK;
     size_t bytes = (size_t)(tn_tensor_count(t) * size);
@@ -296,7 +284,7 @@ static tn_status read_calls(callfile *c, tn_error *err)
     if (status == TN_OK)
         status = read_tensors(c, "eager", c->eager.out, &c->eager.out_count, err);
     if (status == TN_OK && c->call.out_count != c->eager.out_count)
-        status = not_one(c, "kernel.0", err);
+        status = not_one("kernel.0", err);
     if (status != TN_OK)
         return status;
     status = op_check_call(&c->call, err);
@@ -310,7 +298,7 @@ tn_status callfile_open(callfile *c, const char *path, tn_error *err)
     tn_status status = c->file ? read_site(c, &why) : why.code;
     const op_row *row = status == TN_OK ? op_find(c->site.op) : NULL;
     if (status == TN_OK && (!row || row->kind != OP_CONTRACT))
-        status = not_one(c, "call", &why);
+        status = not_one("call", &why);
     if (status == TN_OK)
         status = read_params(c, &why);
     if (status == TN_OK)
