@@ -26,30 +26,35 @@ static node *constant(parser *p, value of)
 
 static bool is_one_of(const token *t, const char *const *signs)
 {
-    while (*signs && !(t->kind == TOKEN_OPERATOR && syntax_is(t, *signs)))
+    while (*signs && !syntax_is(t, *signs))
         signs++;
     return *signs != NULL;
 }
 
-static node *parse_power(parser *p)
+/* Operands with signs between them, the first two of which are the left side of what follows. */
+static node *parse_chain(parser *p, node_kind kind, const char *const *signs, node *(*operand)(parser *p))
 {
-    node *left = parse_unary(p, true);
-    while (syntax_is(syntax_now(p), "**")) {
+    node *left = operand(p);
+    while (is_one_of(syntax_now(p), signs)) {
         const token *sign = syntax_take(p);
-        left = two(p, NODE_BINARY, left, parse_unary(p, true), sign);
+        left = two(p, kind, left, operand(p), sign);
     }
     return left;
 }
 
+static node *parse_factor(parser *p)
+{
+    return parse_unary(p, true);
+}
+
+static node *parse_power(parser *p)
+{
+    return parse_chain(p, NODE_BINARY, (const char *const[]){"**", NULL}, parse_factor);
+}
+
 static node *parse_product(parser *p)
 {
-    static const char *const signs[] = {"*", "/", "//", "%", NULL};
-    node *left = parse_power(p);
-    while (is_one_of(syntax_now(p), signs)) {
-        const token *sign = syntax_take(p);
-        left = two(p, NODE_BINARY, left, parse_power(p), sign);
-    }
-    return left;
+    return parse_chain(p, NODE_BINARY, (const char *const[]){"*", "/", "//", "%", NULL}, parse_power);
 }
 
 static node *parse_concat(parser *p)
@@ -66,13 +71,7 @@ static node *parse_concat(parser *p)
 
 static node *parse_sum(parser *p)
 {
-    static const char *const signs[] = {"+", "-", NULL};
-    node *left = parse_concat(p);
-    while (is_one_of(syntax_now(p), signs)) {
-        const token *sign = syntax_take(p);
-        left = two(p, NODE_BINARY, left, parse_concat(p), sign);
-    }
-    return left;
+    return parse_chain(p, NODE_BINARY, (const char *const[]){"+", "-", NULL}, parse_concat);
 }
 
 static node *parse_compare(parser *p)
@@ -118,22 +117,12 @@ static node *parse_not(parser *p)
 
 static node *parse_and(parser *p)
 {
-    node *left = parse_not(p);
-    while (syntax_is(syntax_now(p), "and")) {
-        const token *sign = syntax_take(p);
-        left = two(p, NODE_AND, left, parse_not(p), sign);
-    }
-    return left;
+    return parse_chain(p, NODE_AND, (const char *const[]){"and", NULL}, parse_not);
 }
 
 static node *parse_or(parser *p)
 {
-    node *left = parse_and(p);
-    while (syntax_is(syntax_now(p), "or")) {
-        const token *sign = syntax_take(p);
-        left = two(p, NODE_OR, left, parse_and(p), sign);
-    }
-    return left;
+    return parse_chain(p, NODE_OR, (const char *const[]){"or", NULL}, parse_and);
 }
 
 node *syntax_expression(parser *p)
