@@ -122,7 +122,7 @@ static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, 
     tn_tensor x = steps_view(&r->result, 2, (int64_t[]){count, s->shape->hidden});
     if (x.data)
         x.data = (char *)x.data + (size_t)(row * s->shape->hidden) * tn_dtype_size(x.dtype);
-    tn_tensor y = s->model->arch->flow->logits(r, s->model->arch_state, &x);
+    tn_tensor y = s->model->flow->logits(r, s->model->arch_state, &x);
     if (r->status == TN_OK && !r->arena->measuring)
         r->status = fetch(s, y.data, out, count * s->shape->vocab, r->err);
     arena_release(r->arena, mark);
@@ -230,7 +230,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         r.capture_ctx = sink;
     }
     arena_release(&s->arena, 0);
-    s->model->arch->flow->forward(&r, s->model->arch_state);
+    s->model->flow->forward(&r, s->model->arch_state);
     if (r.status == TN_OK)
         run_head(&r, sink);
     return r.status != TN_OK ? r.status : sink->status;
@@ -393,7 +393,7 @@ static tn_status measure(tn_session *s, int64_t tokens, int64_t wanted, bool wit
     r.wanted = wanted;
     r.media = with_media ? &media : NULL;
     arena_release(&s->arena, 0);
-    s->model->arch->flow->forward(&r, s->model->arch_state);
+    s->model->flow->forward(&r, s->model->arch_state);
     int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
     head_block(&r, s, 0, block, NULL);
     head_block(&r, s, 0, 1, NULL);
@@ -427,7 +427,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
         structs_missing("model", err);
     if (!model || (options && structs_take(&o, sizeof o, options, "tn_session_options", err) != TN_OK))
         return NULL;
-    const model_shape *shape = model->arch->flow->shape(model->arch_state);
+    const model_shape *shape = model->flow->shape(model->arch_state);
     o.rows = o.rows ? o.rows : 1;
     o.context = o.context ? o.context : shape->max_positions;
     o.chunk = o.chunk ? o.chunk : DEFAULT_CHUNK;

@@ -37,4 +37,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch cohere2_arch = {"cohere2", "Cohere2ForCausalLM", build, &decoder_flow};
+const model_arch cohere2_arch = {"cohere2", "Cohere2ForCausalLM", build, NULL};

@@ -43,4 +43,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch deepseek_v2_arch = {"deepseek_v2", "DeepseekV2ForCausalLM", build, &decoder_flow};
+const model_arch deepseek_v2_arch = {"deepseek_v2", "DeepseekV2ForCausalLM", build, NULL};

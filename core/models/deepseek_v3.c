@@ -32,4 +32,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch deepseek_v3_arch = {"deepseek_v3", "DeepseekV3ForCausalLM", build, &decoder_flow};
+const model_arch deepseek_v3_arch = {"deepseek_v3", "DeepseekV3ForCausalLM", build, NULL};

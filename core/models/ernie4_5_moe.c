@@ -43,4 +43,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch ernie4_5_moe_arch = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", build, &decoder_flow};
+const model_arch ernie4_5_moe_arch = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", build, NULL};

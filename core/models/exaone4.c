@@ -29,4 +29,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch exaone4_arch = {"exaone4", "Exaone4ForCausalLM", build, &decoder_flow};
+const model_arch exaone4_arch = {"exaone4", "Exaone4ForCausalLM", build, NULL};

@@ -22,4 +22,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch gemma_arch = {"gemma", "GemmaForCausalLM", build, &decoder_flow};
+const model_arch gemma_arch = {"gemma", "GemmaForCausalLM", build, NULL};

@@ -36,4 +36,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch gemma2_arch = {"gemma2", "Gemma2ForCausalLM", build, &decoder_flow};
+const model_arch gemma2_arch = {"gemma2", "Gemma2ForCausalLM", build, NULL};

@@ -44,4 +44,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch gemma3_text_arch = {"gemma3_text", "Gemma3ForCausalLM", build, &decoder_flow};
+const model_arch gemma3_text_arch = {"gemma3_text", "Gemma3ForCausalLM", build, NULL};

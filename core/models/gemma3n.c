@@ -101,4 +101,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch gemma3n_text_arch = {"gemma3n_text", "Gemma3nForCausalLM", build, &decoder_flow};
+const model_arch gemma3n_text_arch = {"gemma3n_text", "Gemma3nForCausalLM", build, NULL};

@@ -112,4 +112,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch gemma4_text_arch = {"gemma4_text", "Gemma4ForCausalLM", build, &decoder_flow};
+const model_arch gemma4_text_arch = {"gemma4_text", "Gemma4ForCausalLM", build, NULL};

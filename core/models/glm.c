@@ -13,4 +13,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch glm_arch = {"glm", "GlmForCausalLM", build, &decoder_flow};
+const model_arch glm_arch = {"glm", "GlmForCausalLM", build, NULL};

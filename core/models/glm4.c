@@ -19,4 +19,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch glm4_arch = {"glm4", "Glm4ForCausalLM", build, &decoder_flow};
+const model_arch glm4_arch = {"glm4", "Glm4ForCausalLM", build, NULL};

@@ -31,4 +31,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch glm4_moe_arch = {"glm4_moe", "Glm4MoeForCausalLM", build, &decoder_flow};
+const model_arch glm4_moe_arch = {"glm4_moe", "Glm4MoeForCausalLM", build, NULL};

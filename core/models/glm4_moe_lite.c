@@ -35,4 +35,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch glm4_moe_lite_arch = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", build, &decoder_flow};
+const model_arch glm4_moe_lite_arch = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", build, NULL};

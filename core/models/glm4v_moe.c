@@ -42,9 +42,4 @@ static const multimodal_spec spec = {
     .rules = {.split_frames = true, .image_interval = 1, .video_interval = 1},
     .text = text};
 
-static void *build(graph_builder *b, const config_reader *config)
-{
-    return multimodal_build(b, config, &spec);
-}
-
-const model_arch glm4v_moe_arch = {"glm4v_moe", "Glm4vMoeForConditionalGeneration", build, &multimodal_flow};
+const model_arch glm4v_moe_arch = {"glm4v_moe", "Glm4vMoeForConditionalGeneration", NULL, &spec};

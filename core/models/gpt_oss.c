@@ -41,4 +41,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch gpt_oss_arch = {"gpt_oss", "GptOssForCausalLM", build, &decoder_flow};
+const model_arch gpt_oss_arch = {"gpt_oss", "GptOssForCausalLM", build, NULL};

@@ -14,4 +14,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch granite_arch = {"granite", "GraniteForCausalLM", build, &decoder_flow};
+const model_arch granite_arch = {"granite", "GraniteForCausalLM", build, NULL};

@@ -24,4 +24,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch granitemoe_arch = {"granitemoe", "GraniteMoeForCausalLM", build, &decoder_flow};
+const model_arch granitemoe_arch = {"granitemoe", "GraniteMoeForCausalLM", build, NULL};

@@ -40,4 +40,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch hunyuan_v1_moe_arch = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", build, &decoder_flow};
+const model_arch hunyuan_v1_moe_arch = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", build, NULL};

@@ -67,4 +67,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch lfm2_arch = {"lfm2", "Lfm2ForCausalLM", build, &decoder_flow};
+const model_arch lfm2_arch = {"lfm2", "Lfm2ForCausalLM", build, NULL};

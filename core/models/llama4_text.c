@@ -72,4 +72,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch llama4_text_arch = {"llama4_text", "Llama4ForCausalLM", build, &decoder_flow};
+const model_arch llama4_text_arch = {"llama4_text", "Llama4ForCausalLM", build, NULL};

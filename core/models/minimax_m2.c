@@ -28,4 +28,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch minimax_m2_arch = {"minimax_m2", "MiniMaxM2ForCausalLM", build, &decoder_flow};
+const model_arch minimax_m2_arch = {"minimax_m2", "MiniMaxM2ForCausalLM", build, NULL};

@@ -17,4 +17,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch ministral_arch = {"ministral", "MinistralForCausalLM", build, &decoder_flow};
+const model_arch ministral_arch = {"ministral", "MinistralForCausalLM", build, NULL};

@@ -26,4 +26,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch ministral3_arch = {"ministral3", "Ministral3ForCausalLM", build, &decoder_flow};
+const model_arch ministral3_arch = {"ministral3", "Ministral3ForCausalLM", build, NULL};

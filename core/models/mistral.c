@@ -11,4 +11,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch mistral_arch = {"mistral", "MistralForCausalLM", build, &decoder_flow};
+const model_arch mistral_arch = {"mistral", "MistralForCausalLM", build, NULL};

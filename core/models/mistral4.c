@@ -53,4 +53,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch mistral4_arch = {"mistral4", "Mistral4ForCausalLM", build, &decoder_flow};
+const model_arch mistral4_arch = {"mistral4", "Mistral4ForCausalLM", build, NULL};

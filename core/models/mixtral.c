@@ -19,4 +19,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch mixtral_arch = {"mixtral", "MixtralForCausalLM", build, &decoder_flow};
+const model_arch mixtral_arch = {"mixtral", "MixtralForCausalLM", build, NULL};

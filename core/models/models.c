@@ -1,6 +1,8 @@
 /* The list of architectures. */
 #include "models/models.h"
+
 #include "base/nearest.h"
+#include "models/multimodal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,4 +31,14 @@ const model_arch *models_find(const char *model_type, tn_error *err)
     tn_fail(err, TN_E_INPUT, "config.json", "model_type '%s' is not supported; %s%s%sknown are %s", model_type,
             near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", known);
     return NULL;
+}
+
+void *models_build(const model_arch *arch, graph_builder *b, const config_reader *config)
+{
+    return arch->media ? multimodal_build(b, config, arch->media) : arch->build(b, config);
+}
+
+const model_flow *models_flow(const model_arch *arch)
+{
+    return arch->media ? &multimodal_flow : &decoder_flow;
 }

@@ -19,10 +19,10 @@ typedef struct model_flow {
 typedef struct model_arch {
     const char *model_type; /* config.json's "model_type"                                        */
     const char *class_name; /* of the causal language model, the root of the tree                */
-    /* Builds the tree under b->graph->root. config's errors stick in b, as building's do. The state is the flow's;
-     * NULL with b->err filled on failure. */
+    /* Builds a decoder's tree under b->graph->root. config's errors stick in b, as building's do. The state is the
+     * flow's; NULL with b->err filled on failure. */
     void *(*build)(graph_builder *b, const config_reader *config);
-    const model_flow *flow;
+    const struct multimodal_spec *media; /* instead of build: of a model that sees or hears             */
 } model_arch;
 
 #define ARCHITECTURE(name) extern const model_arch name##_arch;
@@ -31,6 +31,10 @@ typedef struct model_arch {
 
 /* The entry for model_type, or NULL with an error that lists what is known. models.c */
 const model_arch *models_find(const char *model_type, tn_error *err);
+
+/* What builds the model, as model_arch.build, and how data flow through what it has built. models.c */
+void *models_build(const model_arch *arch, graph_builder *b, const config_reader *config);
+const model_flow *models_flow(const model_arch *arch);
 
 /* May a checkpoint of this type hold the tensor although the model of so many layers reads it nowhere? unread.c */
 bool models_leaves(const char *model_type, int64_t layers, const char *name);

@@ -18,4 +18,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch olmo2_arch = {"olmo2", "Olmo2ForCausalLM", build, &decoder_flow};
+const model_arch olmo2_arch = {"olmo2", "Olmo2ForCausalLM", build, NULL};

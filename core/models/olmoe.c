@@ -20,4 +20,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch olmoe_arch = {"olmoe", "OlmoeForCausalLM", build, &decoder_flow};
+const model_arch olmoe_arch = {"olmoe", "OlmoeForCausalLM", build, NULL};

@@ -17,4 +17,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch phi3_arch = {"phi3", "Phi3ForCausalLM", build, &decoder_flow};
+const model_arch phi3_arch = {"phi3", "Phi3ForCausalLM", build, NULL};

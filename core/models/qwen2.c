@@ -12,4 +12,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch qwen2_arch = {"qwen2", "Qwen2ForCausalLM", build, &decoder_flow};
+const model_arch qwen2_arch = {"qwen2", "Qwen2ForCausalLM", build, NULL};

@@ -35,10 +35,5 @@ static const multimodal_spec spec = {
     .aliases = aliases,
     .text = text};
 
-static void *build(graph_builder *b, const config_reader *config)
-{
-    return multimodal_build(b, config, &spec);
-}
-
-const model_arch qwen2_5_omni_arch = {"qwen2_5_omni_thinker", "Qwen2_5OmniThinkerForConditionalGeneration", build,
-                                      &multimodal_flow};
+const model_arch qwen2_5_omni_arch = {"qwen2_5_omni_thinker", "Qwen2_5OmniThinkerForConditionalGeneration", NULL,
+                                      &spec};

@@ -41,9 +41,4 @@ static const multimodal_spec spec = {
     .aliases = aliases,
     .text = text};
 
-static void *build(graph_builder *b, const config_reader *config)
-{
-    return multimodal_build(b, config, &spec);
-}
-
-const model_arch qwen2_5_vl_arch = {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", build, &multimodal_flow};
+const model_arch qwen2_5_vl_arch = {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", NULL, &spec};

@@ -30,4 +30,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch qwen2_moe_arch = {"qwen2_moe", "Qwen2MoeForCausalLM", build, &decoder_flow};
+const model_arch qwen2_moe_arch = {"qwen2_moe", "Qwen2MoeForCausalLM", build, NULL};

@@ -21,9 +21,4 @@ static const multimodal_spec spec = {
     .rules = {.split_frames = true, .image_interval = 1, .video_interval = 1},
     .text = text};
 
-static void *build(graph_builder *b, const config_reader *config)
-{
-    return multimodal_build(b, config, &spec);
-}
-
-const model_arch qwen3_5_moe_arch = {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", build, &multimodal_flow};
+const model_arch qwen3_5_moe_arch = {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", NULL, &spec};

@@ -33,4 +33,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch qwen3_5_moe_text_arch = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", build, &decoder_flow};
+const model_arch qwen3_5_moe_text_arch = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", build, NULL};

@@ -57,4 +57,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch qwen3_5_text_arch = {"qwen3_5_text", "Qwen3_5ForCausalLM", build, &decoder_flow};
+const model_arch qwen3_5_text_arch = {"qwen3_5_text", "Qwen3_5ForCausalLM", build, NULL};

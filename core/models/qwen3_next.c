@@ -47,4 +47,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch qwen3_next_arch = {"qwen3_next", "Qwen3NextForCausalLM", build, &decoder_flow};
+const model_arch qwen3_next_arch = {"qwen3_next", "Qwen3NextForCausalLM", build, NULL};

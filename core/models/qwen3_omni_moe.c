@@ -42,10 +42,4 @@ static const multimodal_spec spec = {
     .aliases = aliases,
     .text = text};
 
-static void *build(graph_builder *b, const config_reader *config)
-{
-    return multimodal_build(b, config, &spec);
-}
-
-const model_arch qwen3_omni_moe_arch = {"qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration", build,
-                                        &multimodal_flow};
+const model_arch qwen3_omni_moe_arch = {"qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration", NULL, &spec};

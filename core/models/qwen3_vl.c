@@ -24,9 +24,4 @@ static const multimodal_spec spec = {
     .rules = {.split_frames = true, .image_interval = 1, .video_interval = 1},
     .text = text};
 
-static void *build(graph_builder *b, const config_reader *config)
-{
-    return multimodal_build(b, config, &spec);
-}
-
-const model_arch qwen3_vl_arch = {"qwen3_vl", "Qwen3VLForConditionalGeneration", build, &multimodal_flow};
+const model_arch qwen3_vl_arch = {"qwen3_vl", "Qwen3VLForConditionalGeneration", NULL, &spec};

@@ -33,4 +33,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch smollm3_arch = {"smollm3", "SmolLM3ForCausalLM", build, &decoder_flow};
+const model_arch smollm3_arch = {"smollm3", "SmolLM3ForCausalLM", build, NULL};

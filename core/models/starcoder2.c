@@ -29,4 +29,4 @@ static void *build(graph_builder *b, const config_reader *config)
     return decoder_build(b, config, &s);
 }
 
-const model_arch starcoder2_arch = {"starcoder2", "Starcoder2ForCausalLM", build, &decoder_flow};
+const model_arch starcoder2_arch = {"starcoder2", "Starcoder2ForCausalLM", build, NULL};

@@ -56,6 +56,7 @@ static tn_status find_arch(tn_model *m, tn_error *err)
         return status;
     if (!(m->arch = models_find(type, err)))
         return TN_E_INPUT;
+    m->flow = models_flow(m->arch);
     if (config_list(&root, "architectures") < 1)
         return status;
     const char *class_name = config_list_str(&root, "architectures", 0);
@@ -109,7 +110,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .total_bytes = shards_bytes(m->weights),
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err);
-    m->arch_state = m->arch->build(&b, &root);
+    m->arch_state = models_build(m->arch, &b, &root);
     build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
@@ -127,7 +128,7 @@ static int64_t count_parameters(const graph_module *m)
 static void fill_info(tn_model *m)
 {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no failure becomes TN_OK in model_files_check
-    const model_shape *shape = m->arch->flow->shape(m->arch_state);
+    const model_shape *shape = m->flow->shape(m->arch_state);
     m->info.folder = m->folder;
     m->info.model_type = m->arch->model_type;
     m->info.class_name = m->arch->class_name;
@@ -153,7 +154,7 @@ static void tell_unread(const tn_model *m)
 {
     size_t count = 0;
     const char *first = NULL;
-    int64_t layers = m->arch->flow->shape(m->arch_state)->layers;
+    int64_t layers = m->flow->shape(m->arch_state)->layers;
     for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
         const char *name = shards_name(m->weights, i);
         if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))
@@ -260,7 +261,7 @@ void tn_model_close(tn_model *m)
         return;
     apply_close(&m->target);
     if (m->arch_state)
-        m->arch->flow->free_state(m->arch_state);
+        m->flow->free_state(m->arch_state);
     graph_free(m->target.graph);
     if (m->copies.device)
         build_copies_free(&m->copies);

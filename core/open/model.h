@@ -12,7 +12,8 @@ struct tn_model {
     device device;
     apply_target target; /* graph, device, and the kernels on it                                  */
     const model_arch *arch;
-    void *arch_state; /* what arch->build returned                                               */
+    const model_flow *flow;
+    void *arch_state; /* what models_build returned                                               */
     tn_dtype dtype;
     build_copies copies; /* tensors that could not be used where they are mapped                  */
     tn_model_info info;

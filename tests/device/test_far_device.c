@@ -36,7 +36,7 @@ static tn_model *open_good(const char *name, const char *device)
 /* Logits and hidden states of a few tokens in chunks, one behind the other. Owned. */
 static float *results_of(tn_model *m, size_t *count)
 {
-    const model_shape *shape = m->arch->flow->shape(m->arch_state);
+    const model_shape *shape = m->flow->shape(m->arch_state);
     size_t logits = (size_t)(TOKENS * shape->vocab), row = (size_t)(TOKENS * shape->hidden);
     *count = logits + (size_t)(shape->layers + 1) * row;
     float *all = calloc(*count, sizeof *all), *hidden[64];
