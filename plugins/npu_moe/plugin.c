@@ -120,9 +120,15 @@ static const tn_dim_rule dims[] = {
     (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \
      TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER)
 
+/* README.md derives the tolerances. */
+#define IMPL(number)                                                                                                   \
+    .size = sizeof(tn_impl), .op = (number), .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},            \
+    .traits = TN_SAME_BITS
+#define ROUTED_IMPL(number)                                                                                            \
+    IMPL(number), .plan = moe_plan, .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}
+
 static const tn_impl impls[] = {
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MOE_BLOCK,
+    {ROUTED_IMPL(TN_OP_MOE_BLOCK),
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES,
                          [TN_AXIS_ACT] = TAKES_ACTS,
@@ -132,49 +138,27 @@ static const tn_impl impls[] = {
                    ROUTE_FEATURES | TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE,
                .dims = dims,
                .dim_count = COUNT(dims)},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = moe_plan,
-     .forward = moe_call,
-     .traits = TN_SAME_BITS,
-     .backward = moe_call_back,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MOE_EXPERTS,
+     .forward = moe_call, .backward = moe_call_back},
+    {ROUTED_IMPL(TN_OP_MOE_EXPERTS),
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_ACT] = TAKES_ACTS, [TN_AXIS_LAYOUT] = TAKES_EXPERTS},
                .features = TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_F32_ROUTING,
                .dims = dims,
                .dim_count = COUNT(dims) - 1},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = moe_plan,
-     .forward = moe_call,
-     .traits = TN_SAME_BITS,
-     .backward = moe_call_back,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MOE_ROUTE,
+     .forward = moe_call, .backward = moe_call_back},
+    {ROUTED_IMPL(TN_OP_MOE_ROUTE),
      .match =
          {.size = sizeof(tn_match),
           .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_WEIGHT] = TAKES_DTYPES, [TN_AXIS_SCORE] = TAKES_SCORES},
           .features = ROUTE_FEATURES,
           .dims = dims,
           .dim_count = COUNT(dims)},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = moe_plan,
-     .forward = route_call,
-     .traits = TN_SAME_BITS,
-     .backward = route_call_back,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_GROUPED_MATMUL,
+     .forward = route_call, .backward = route_call_back},
+    {IMPL(TN_OP_GROUPED_MATMUL),
      .match =
          {.size = sizeof(tn_match),
           .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_LAYOUT] = TAKES_LAYOUTS | TN_TAKES(TN_LAYOUT_LIST_IO)}},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = gmm_plan,
-     .forward = gmm_call,
-     .traits = TN_SAME_BITS,
-     .backward = gmm_call_back},
+     .plan = gmm_plan, .forward = gmm_call, .backward = gmm_call_back},
 };
 
 static const tn_kernel kernels[] = {
