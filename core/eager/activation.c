@@ -91,45 +91,19 @@ static void act_gelu_new(tn_dtype dtype, float *x, int64_t n)
 
 static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
 {
-    switch (act) {
-    case TN_ACT_SILU:
-        act_silu(x, n);
-        break;
-    case TN_ACT_GELU_TANH:
-        act_gelu_tanh(x, n);
-        break;
-    case TN_ACT_GELU:
-        act_gelu(x, n);
-        break;
-    case TN_ACT_RELU:
-        act_relu(x, n, INFINITY);
-        break;
-    case TN_ACT_RELU2:
-        act_relu(x, n, INFINITY);
-        vec_mul(x, x, n);
-        break;
-    case TN_ACT_RELU6:
-        act_relu(x, n, 6.0f);
-        break;
-    case TN_ACT_QUICK_GELU:
+    static void (*const plain[])(float *x, int64_t n) = {
+        [TN_ACT_SILU] = act_silu,       [TN_ACT_GELU_TANH] = act_gelu_tanh, [TN_ACT_GELU] = act_gelu,
+        [TN_ACT_SIGMOID] = act_sigmoid, [TN_ACT_TANH] = act_tanh,           [TN_ACT_MISH] = act_mish};
+    if ((size_t)act < sizeof plain / sizeof *plain && plain[act])
+        plain[act](x, n);
+    else if (act == TN_ACT_RELU || act == TN_ACT_RELU2 || act == TN_ACT_RELU6)
+        act_relu(x, n, act == TN_ACT_RELU6 ? 6.0f : INFINITY);
+    else if (act == TN_ACT_QUICK_GELU)
         act_quick_gelu(dtype, x, n);
-        break;
-    case TN_ACT_GELU_NEW:
+    else if (act == TN_ACT_GELU_NEW)
         act_gelu_new(dtype, x, n);
-        break;
-    case TN_ACT_SIGMOID:
-        act_sigmoid(x, n);
-        break;
-    case TN_ACT_TANH:
-        act_tanh(x, n);
-        break;
-    case TN_ACT_MISH:
-        act_mish(x, n);
-        break;
-    case TN_ACT_LINEAR:
-    case TN_ACT_CLAMPED_SWIGLU: /* of two values: glu.c */
-        break;
-    }
+    if (act == TN_ACT_RELU2)
+        vec_mul(x, x, n);
     vec_round(x, n, dtype);
 }
 

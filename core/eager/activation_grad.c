@@ -132,42 +132,21 @@ static void grad_gelu_new(tn_dtype dtype, const float *x, float *g, int64_t n)
 
 static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
 {
-    switch (act) {
-    case TN_ACT_SILU:
-        grad_silu(x, g, n);
-        break;
-    case TN_ACT_GELU_TANH:
-        grad_gelu_tanh(x, g, n);
-        break;
-    case TN_ACT_GELU:
-        grad_gelu(x, g, n);
-        break;
-    case TN_ACT_RELU:
-        grad_relu(x, g, n, INFINITY);
-        break;
-    case TN_ACT_RELU2:
-        grad_relu2(x, g, n);
-        break;
-    case TN_ACT_RELU6:
-        grad_relu(x, g, n, 6.0f);
-        break;
-    case TN_ACT_QUICK_GELU:
+    static void (*const plain[])(const float *x, float *g, int64_t n) = {[TN_ACT_SILU] = grad_silu,
+                                                                         [TN_ACT_GELU_TANH] = grad_gelu_tanh,
+                                                                         [TN_ACT_GELU] = grad_gelu,
+                                                                         [TN_ACT_RELU2] = grad_relu2,
+                                                                         [TN_ACT_MISH] = grad_mish};
+    if ((size_t)act < sizeof plain / sizeof *plain && plain[act])
+        plain[act](x, g, n);
+    else if (act == TN_ACT_RELU || act == TN_ACT_RELU6)
+        grad_relu(x, g, n, act == TN_ACT_RELU6 ? 6.0f : INFINITY);
+    else if (act == TN_ACT_QUICK_GELU)
         grad_quick_gelu(dtype, x, g, n);
-        break;
-    case TN_ACT_GELU_NEW:
+    else if (act == TN_ACT_GELU_NEW)
         grad_gelu_new(dtype, x, g, n);
-        break;
-    case TN_ACT_SIGMOID:
-    case TN_ACT_TANH:
+    else if (act == TN_ACT_SIGMOID || act == TN_ACT_TANH)
         grad_of_value(act, dtype, x, g, n);
-        break;
-    case TN_ACT_MISH:
-        grad_mish(x, g, n);
-        break;
-    case TN_ACT_LINEAR:
-    case TN_ACT_CLAMPED_SWIGLU: /* of two values: glu.c */
-        break;
-    }
     vec_round(g, n, dtype);
 }
 

@@ -22,22 +22,14 @@ static void clamp(float *x, int64_t n, float limit)
 
 static void change(const elementwise_job *job, int64_t row, float *x, int64_t n)
 {
-    switch (job->op) {
-    case TN_OP_ACT:
+    if (job->op == TN_OP_ACT)
         vec_act(job->act, job->x->dtype, x, n);
-        break;
-    case TN_OP_SCALE:
+    else if (job->op == TN_OP_SCALE)
         vec_scale(x, n, job->number);
-        break;
-    case TN_OP_CLAMP:
+    else if (job->op == TN_OP_CLAMP)
         clamp(x, n, job->number);
-        break;
-    case TN_OP_ROW_SCALE:
+    else if (job->op == TN_OP_ROW_SCALE)
         vec_scale(x, n, ((const float *)job->s->data)[row * job->s->stride[0]]);
-        break;
-    default:
-        break;
-    }
 }
 
 static void elementwise_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
