@@ -95,17 +95,11 @@ static tn_status set_folders(tn_config *config, const options *o, tn_error *err)
 
 static const char *plugin_state_name(tn_plugin_state state)
 {
-    switch (state) {
-    case TN_PLUGIN_LOADED:
-        return "loaded";
-    case TN_PLUGIN_SKIPPED:
-        return "skipped";
-    case TN_PLUGIN_REFUSED:
-        return "refused";
-    case TN_PLUGIN_QUARANTINED:
-        return "quarantined";
-    }
-    return "?";
+    static const char *const names[] = {[TN_PLUGIN_LOADED] = "loaded",
+                                        [TN_PLUGIN_SKIPPED] = "skipped",
+                                        [TN_PLUGIN_REFUSED] = "refused",
+                                        [TN_PLUGIN_QUARANTINED] = "quarantined"};
+    return (size_t)state < sizeof names / sizeof *names ? names[state] : "?";
 }
 
 static void note_found(const workspace *w)

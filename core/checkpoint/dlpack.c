@@ -26,33 +26,17 @@ static void delete_managed(DLManagedTensor *self)
 /* false: DLPack 0.8 has no such type. */
 static bool find_type(tn_dtype dtype, DLDataType *type)
 {
-    switch (dtype) {
-    case TN_F32:
-    case TN_F16:
-    case TN_F64:
-        type->code = kDLFloat;
-        break;
-    case TN_BF16:
-        type->code = kDLBfloat;
-        break;
-    case TN_I64:
-    case TN_I32:
-    case TN_I16:
-    case TN_I8:
-        type->code = kDLInt;
-        break;
-    case TN_U8:
-        type->code = kDLUInt;
-        break;
-    case TN_BOOL:
-        type->code = kDLBool;
-        break;
-    default:
-        return false;
-    }
-    type->bits = (uint8_t)(8 * tn_dtype_size(dtype));
-    type->lanes = 1;
-    return true;
+    static const struct {
+        tn_dtype dtype;
+        DLDataTypeCode code;
+    } codes[] = {{TN_F32, kDLFloat}, {TN_F16, kDLFloat}, {TN_F64, kDLFloat}, {TN_BF16, kDLBfloat}, {TN_I64, kDLInt},
+                 {TN_I32, kDLInt},   {TN_I16, kDLInt},   {TN_I8, kDLInt},    {TN_U8, kDLUInt},     {TN_BOOL, kDLBool}};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].dtype == dtype) {
+            *type = (DLDataType){(uint8_t)codes[i].code, (uint8_t)(8 * tn_dtype_size(dtype)), 1};
+            return true;
+        }
+    return false;
 }
 
 struct DLManagedTensor *tn_tensor_to_dlpack(const tn_tensor *tensor, void (*release)(void *), void *release_ctx,

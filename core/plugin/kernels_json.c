@@ -9,22 +9,11 @@
 
 const char *kernels_json_type(const json_t *value)
 {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "a list";
-    case JSON_STRING:
-        return "a string";
-    case JSON_INTEGER:
-        return "an integer";
-    case JSON_REAL:
-        return "a number";
-    case JSON_NULL:
-        return "null";
-    default:
-        return "true or false";
-    }
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",    [JSON_ARRAY] = "a list",  [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "an integer",  [JSON_REAL] = "a number", [JSON_TRUE] = "true or false",
+        [JSON_FALSE] = "true or false", [JSON_NULL] = "null"};
+    return names[json_typeof(value)];
 }
 
 tn_status kernels_json_wrong_type(const char *path, const char *key, const char *want, const json_t *got, tn_error *err)

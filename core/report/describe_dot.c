@@ -12,23 +12,11 @@
 
 static void add_html(text *out, const char *string)
 {
-    for (const char *s = string; *s; s++)
-        switch (*s) {
-        case '&':
-            text_add(out, "&amp;");
-            break;
-        case '<':
-            text_add(out, "&lt;");
-            break;
-        case '>':
-            text_add(out, "&gt;");
-            break;
-        case '"':
-            text_add(out, "&quot;");
-            break;
-        default:
-            text_add_n(out, s, 1);
-        }
+    static const char marks[] = "&<>\"", *const written[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+    for (const char *s = string; *s; s++) {
+        const char *mark = strchr(marks, *s), *as = mark ? written[mark - marks] : s;
+        text_add_n(out, as, mark ? strlen(as) : 1);
+    }
 }
 
 static void add_note(text *out, const char *color, const char *string)

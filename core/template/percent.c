@@ -72,25 +72,16 @@ static int64_t number_in(percent *p, const string *format, size_t *at)
 static void read_flags(conversion *c, const string *format, size_t *at)
 {
     for (;; ++*at) {
-        switch (format->data[*at]) {
-        case '-':
-            c->left = true;
-            break;
-        case '0':
-            c->zero = true;
-            break;
-        case '+':
-            c->plus = true;
-            break;
-        case ' ':
-            c->space = true;
-            break;
-        case '#':
-            c->sharp = true;
-            break;
-        default:
+        char flag = format->data[*at];
+        bool *is = flag == '-'   ? &c->left
+                   : flag == '0' ? &c->zero
+                   : flag == '+' ? &c->plus
+                   : flag == ' ' ? &c->space
+                   : flag == '#' ? &c->sharp
+                                 : NULL;
+        if (!is)
             return;
-        }
+        *is = true;
     }
 }
 

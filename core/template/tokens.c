@@ -285,25 +285,14 @@ void tokens_read(sandbox *s, const char *source, size_t size, token_list *tokens
 
 const char *tokens_show(sandbox *s, const token *t)
 {
-    char *text;
-    switch (t->kind) {
-    case TOKEN_END:
-        return "end of template";
-    case TOKEN_DATA:
-        return "template data";
-    case TOKEN_PRINT:
-        return "{{";
-    case TOKEN_PRINT_END:
-        return "}}";
-    case TOKEN_BLOCK:
-        return "{%";
-    case TOKEN_BLOCK_END:
-        return "%}";
-    case TOKEN_OPERATOR:
+    static const char *const names[] = {
+        [TOKEN_END] = "end of template", [TOKEN_DATA] = "template data", [TOKEN_PRINT] = "{{",
+        [TOKEN_PRINT_END] = "}}",        [TOKEN_BLOCK] = "{%",           [TOKEN_BLOCK_END] = "%}"};
+    if (t->kind == TOKEN_OPERATOR)
         return t->symbol;
-    default:
-        text = sandbox_alloc(s, 64);
-        snprintf(text, 64, "%.60s", repr_str(s, t->content)->data);
-        return text;
-    }
+    if (t->kind < sizeof names / sizeof *names)
+        return names[t->kind];
+    char *text = sandbox_alloc(s, 64);
+    snprintf(text, 64, "%.60s", repr_str(s, t->content)->data);
+    return text;
 }
