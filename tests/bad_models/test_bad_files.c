@@ -94,11 +94,9 @@ static const struct {
 
 START_TEST(a_broken_header)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "model.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "model.safetensors");
     broken_raw(path, headers[_i].header, headers[_i].data);
     expect_refused(folder, "model.safetensors", headers[_i].word, headers[_i].word2);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -111,14 +109,12 @@ START_TEST(a_file_that_is_cut_anywhere)
         char *folder = broken_copy("llama");
         broken_truncate(folder, "model.safetensors", sizes[i]);
         expect_refused(folder, "model.safetensors", sizes[i] < 8 ? "too few" : "truncated", "");
-        tempdir_remove(folder);
     }
     char *folder = broken_copy("llama");
     broken_truncate(folder, "model.safetensors", 0);
     expect_refused(folder, "model.safetensors", "empty", "");
     broken_truncate(folder, "model.safetensors", 445793);
     expect_refused(folder, "model.safetensors", "", ""); /* a length of 0 and no header */
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -131,15 +127,13 @@ START_TEST(a_header_that_is_longer_than_the_file)
                                                {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
                                                {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
                                                {0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "model.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "model.safetensors");
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         unsigned char file[10] = "........{}";
         memcpy(file, lengths[i], 8);
         tempdir_write(path, file, sizeof file);
         expect_refused(folder, "model.safetensors", "header", i < 3 ? "truncated" : "at most 100000000");
     }
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -147,7 +141,7 @@ END_TEST
 START_TEST(a_header_that_is_nested_without_end)
 {
     size_t depth = 1 << 20;
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "model.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "model.safetensors");
     char *text = malloc(depth + 32);
     memcpy(text, "{\"a\":{\"x\":", 10);
     memset(text + 10, '[', depth);
@@ -159,14 +153,12 @@ START_TEST(a_header_that_is_nested_without_end)
     broken_raw(path, text, 0);
     expect_refused(folder, "model.safetensors", "JSON", "");
     free(text);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
 START_TEST(what_is_not_a_file)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "model.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "model.safetensors");
     expect_refused(folder, folder, "model.safetensors.index.json", "");
     ck_assert_int_eq(mkdir(path, 0700), 0);
     expect_refused(folder, "model.safetensors", "not a regular file", "");
@@ -177,8 +169,6 @@ START_TEST(what_is_not_a_file)
     tn_error err = TN_ERROR_INIT;
     ck_assert_ptr_null(tn_safetensors_open(NULL, &err));
     broken_expect(&err, TN_E_USAGE, NULL);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -203,13 +193,11 @@ START_TEST(a_good_file_with_one_lie)
         tn_error err = TN_ERROR_INIT;
         ck_assert_ptr_null(shards_open(folder, &err));
         broken_expect(&err, TN_E_INPUT, "model.safetensors", "tensor", lies[i].word, NULL);
-        tempdir_remove(folder);
     }
     /* Without the entry its bytes belong to nobody. */
     char *folder = broken_copy("llama");
     broken_header(folder, "model.safetensors", TENSOR, NULL);
     expect_refused(folder, "model.safetensors", "26624 bytes", "no tensor");
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -225,7 +213,6 @@ START_TEST(a_tensor_that_was_taken_out_is_gone)
     ck_assert_uint_eq(shards_count(set), 20);
     ck_assert(!shards_get(set, TENSOR, &t));
     shards_close(set);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -254,7 +241,6 @@ START_TEST(a_broken_index)
     char *folder = broken_copy("qwen2");
     broken_json(folder, INDEX, indexes[_i].path, indexes[_i].value);
     expect_refused(folder, indexes[_i].file, indexes[_i].word, indexes[_i].word2);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -267,25 +253,22 @@ START_TEST(an_index_that_is_not_json)
     expect_refused(folder, INDEX, "JSON", "");
     broken_truncate(folder, INDEX, (size_t)1 << 40); /* sparse; must not be read */
     expect_refused(folder, INDEX, "1099511627776", "");
-    tempdir_remove(folder);
 }
 END_TEST
 
 START_TEST(a_shard_that_is_missing_or_cut)
 {
-    char *folder = broken_copy("qwen2"), *shard = tempdir_path(folder, SHARD2);
+    char *folder = broken_copy("qwen2"), *shard = tempdir_at(folder, SHARD2);
     broken_truncate(folder, SHARD2, 100000);
     expect_refused(folder, SHARD2, "truncated", "tensor");
     ck_assert_int_eq(unlink(shard), 0);
     expect_refused(folder, SHARD2, "cannot open", "No such file");
-    free(shard);
-    tempdir_remove(folder);
 }
 END_TEST
 
 START_TEST(a_tensor_in_two_shards)
 {
-    char *folder = broken_copy("qwen2"), *one = tempdir_path(folder, SHARD1), *two = tempdir_path(folder, SHARD2);
+    char *folder = broken_copy("qwen2"), *one = tempdir_at(folder, SHARD1), *two = tempdir_at(folder, SHARD2);
     size_t size;
     void *data = tempdir_read(one, &size);
     tempdir_write(two, data, size);
@@ -293,9 +276,6 @@ START_TEST(a_tensor_in_two_shards)
     broken_json(folder, INDEX, "weight_map", "{\"model.norm.weight\": \"" SHARD2 "\", \"" TENSOR "\": \"" SHARD1 "\"}");
     expect_refused(folder, SHARD2, "tensor", "another file");
     free(data);
-    free(one);
-    free(two);
-    tempdir_remove(folder);
 }
 END_TEST
 

@@ -6,7 +6,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,13 +117,12 @@ START_TEST(a_wrong_configuration)
     tn_model *model = tn_model_open(folder, NULL, &err);
     ck_assert_msg(model == NULL, "%s = %s is accepted", configs[_i].key, configs[_i].value);
     broken_expect(&err, TN_E_INPUT, "config.json", configs[_i].word, configs[_i].word2, NULL);
-    tempdir_remove(folder);
 }
 END_TEST
 
 START_TEST(no_configuration)
 {
-    char *folder = broken_copy("llama"), *path = tempdir_path(folder, "config.json");
+    char *folder = broken_copy("llama"), *path = tempdir_at(folder, "config.json");
     tempdir_write(path, "{\"hidden_size\": 64,", 19);
     expect_refused(folder, "config.json", "JSON");
     ck_assert_int_eq(unlink(path), 0);
@@ -133,8 +131,6 @@ START_TEST(no_configuration)
     expect_refused(folder, "/config.json", "No such file");
     expect_refused("no/such/folder", "no/such/folder", "");
     expect_refused("tests/data/models/llama/config.json", "tests/data/models/llama/config.json", "folder");
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -159,7 +155,6 @@ START_TEST(tensors_of_another_model)
     char *folder = broken_copy("llama");
     broken_json(folder, "config.json", mismatches[_i].key, mismatches[_i].value);
     expect_refused(folder, mismatches[_i].word, "");
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -177,7 +172,6 @@ START_TEST(a_tensor_of_the_wrong_shape_or_type)
         char *folder = broken_copy("llama");
         broken_header(folder, "model.safetensors", lies[i].path, lies[i].value);
         expect_refused(folder, DOWN, lies[i].word);
-        tempdir_remove(folder);
     }
 }
 END_TEST
@@ -195,7 +189,6 @@ START_TEST(a_missing_tensor)
         char *folder = broken_copy(names[i][0]);
         broken_remove_tensor(folder, "model.safetensors", names[i][1]);
         expect_refused(folder, names[i][1], "");
-        tempdir_remove(folder);
     }
 }
 END_TEST
@@ -206,13 +199,10 @@ START_TEST(broken_files_are_reported_through)
     char *folder = broken_copy("qwen2");
     broken_truncate(folder, "model-00002-of-00002.safetensors", 1000);
     expect_refused(folder, "model-00002-of-00002.safetensors", "truncated");
-    tempdir_remove(folder);
     folder = broken_copy("llama");
-    char *path = tempdir_path(folder, "model.safetensors");
+    char *path = tempdir_at(folder, "model.safetensors");
     ck_assert_int_eq(unlink(path), 0);
     expect_refused(folder, folder, "model.safetensors");
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -236,7 +226,6 @@ START_TEST(a_pointer_of_git_lfs)
         snprintf(line, sizeof line, "%s/%s%s%s", folder, names[i], says, folder);
         snprintf(told, sizeof told, "%s: %s", err.where, err.message);
         ck_assert_str_eq(told, line);
-        tempdir_remove(folder);
     }
 }
 END_TEST
@@ -272,7 +261,6 @@ START_TEST(a_model_in_another_form)
         ck_assert_ptr_null(tn_tokenizer_open(folder, &of_text));
         broken_expect(&of_text, TN_E_INPUT, with_config ? "/tokenizer.json" : others[_i].words[0], NULL);
     }
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -283,9 +271,7 @@ START_TEST(other_forms_beside_weights)
     char *folder = broken_copy("llama");
     for (int i = 0; i < 3; i++)
         tempdir_put(folder, beside[i], "");
-    tn_model *model = test_model_open(folder, NULL);
-    tn_model_close(model);
-    tempdir_remove(folder);
+    test_model(folder, .dtype = NULL);
 }
 END_TEST
 
@@ -294,7 +280,7 @@ START_TEST(a_context_beyond_memory)
     char *folder = broken_copy("llama");
     broken_json(folder, "config.json", "max_position_embeddings", "2147483647");
     tn_error err = TN_ERROR_INIT;
-    tn_model *model = test_model_open(folder, NULL);
+    tn_model *model = test_model(folder, .dtype = NULL);
     tn_session_options o = {.size = sizeof o, .rows = 4096};
     ck_assert_ptr_null(tn_session_new(model, &o, &err));
     broken_expect(&err, TN_E_MEMORY, "context", NULL);
@@ -303,8 +289,6 @@ START_TEST(a_context_beyond_memory)
     tn_session *session = tn_session_new(model, &o, &err);
     ck_assert_msg(session != NULL, "%s: %s", err.where, err.message);
     tn_session_free(session);
-    tn_model_close(model);
-    tempdir_remove(folder);
 }
 END_TEST
 

@@ -65,7 +65,7 @@ START_TEST(a_folder_is_complete)
     ck_assert(shards_get(set, NORM, &t));
     ck_assert_int_eq(t.ndim, 1);
     shards_close(set);
-    char *path = tempdir_path(folder, "config.json");
+    char *path = tempdir_at(folder, "config.json");
     config_file *config = config_open(path, NULL);
     ck_assert_ptr_nonnull(config);
     tn_status status = TN_OK;
@@ -75,12 +75,9 @@ START_TEST(a_folder_is_complete)
     ck_assert_str_eq(config_str(&root, "torch_dtype", "?"), "float32");
     ck_assert_int_eq(status, TN_OK);
     config_close(config);
-    free(path);
-    path = tempdir_path(folder, "generation_config.json");
+    path = tempdir_at(folder, "generation_config.json");
     ck_assert_ptr_nonnull(config = config_open(path, NULL));
     config_close(config);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -91,9 +88,7 @@ START_TEST(every_architecture_opens)
     char *folder = tempdir_new(), arguments[4096];
     snprintf(arguments, sizeof arguments, "--like %s --layers 1 --vocab 300 '%s'", models[_i], folder);
     ck_assert_int_eq(run_tool(arguments), 0);
-    tn_model *model = test_model_open(folder, NULL);
-    tn_model_close(model);
-    tempdir_remove(folder);
+    test_model(folder, .dtype = NULL);
 }
 END_TEST
 
@@ -116,7 +111,6 @@ START_TEST(a_seed_decides_everything)
     }
     for (int i = 0; i < 3; i++) {
         shards_close(sets[i]);
-        tempdir_remove(folders[i]);
     }
 }
 END_TEST

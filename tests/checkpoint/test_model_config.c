@@ -17,15 +17,9 @@ static tn_error err;
 static void setup(void)
 {
     folder = tempdir_new();
-    path = tempdir_path(folder, "config.json");
+    path = tempdir_at(folder, "config.json");
     status = TN_OK;
     err = (tn_error)TN_ERROR_INIT;
-}
-
-static void teardown(void)
-{
-    free(path);
-    tempdir_remove(folder);
 }
 
 static config_file *open_text(const char *text)
@@ -289,7 +283,7 @@ END_TEST
 int main(void)
 {
     TCase *tc = suite_open("model_config", 0);
-    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_checked_fixture(tc, setup, NULL);
     suite_add(tc, values_are_read, absent_and_null_leave_the_default, the_first_error_sticks, children_name_their_place,
               wrong_types_and_ranges_are_errors, a_word_is_one_of_those_known, lists_and_scalars,
               an_object_may_have_known_keys_alone, the_last_duplicate_wins, what_is_not_a_config_is_refused,

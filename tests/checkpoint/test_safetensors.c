@@ -19,13 +19,7 @@ static char *folder, *path;
 static void setup(void)
 {
     folder = tempdir_new();
-    path = tempdir_path(folder, "t.safetensors");
-}
-
-static void teardown(void)
-{
-    free(path);
-    tempdir_remove(folder);
+    path = tempdir_at(folder, "t.safetensors");
 }
 
 static tn_safetensors *open_good(void)
@@ -198,10 +192,9 @@ START_TEST(an_output_that_cannot_be_written_leaves_the_old)
     ck_assert_int_eq(count_entries(folder), 1);
 
     tn_error err = TN_ERROR_INIT;
-    char *nowhere = tempdir_path(folder, "absent/t.safetensors");
+    char *nowhere = tempdir_at(folder, "absent/t.safetensors");
     ck_assert_int_eq(tn_safetensors_write(nowhere, &t, 1, &err), TN_E_INPUT);
     broken_expect(&err, TN_E_INPUT, nowhere, "cannot write", NULL);
-    free(nowhere);
     tn_error_clear(&err);
     ck_assert_int_eq(tn_safetensors_write(folder, &t, 1, &err), TN_E_INPUT);
     broken_expect(&err, TN_E_INPUT, folder, "not a regular file", NULL);
@@ -244,7 +237,7 @@ START_TEST(a_link_stays_a_link)
 {
     float x = 1;
     tn_named_tensor t = {"x", tn_tensor_dense(&x, TN_F32, 0, NULL)};
-    char *link = tempdir_path(folder, "link");
+    char *link = tempdir_at(folder, "link");
     ck_assert_int_eq(tn_safetensors_write(path, &t, 0, NULL), TN_OK);
     ck_assert_int_eq(symlink(path, link), 0);
     ck_assert_int_eq(tn_safetensors_write(link, &t, 1, NULL), TN_OK);
@@ -254,14 +247,13 @@ START_TEST(a_link_stays_a_link)
     tn_safetensors *file = open_good();
     ck_assert_uint_eq(tn_safetensors_count(file), 1);
     tn_safetensors_close(file);
-    free(link);
 }
 END_TEST
 
 int main(void)
 {
     TCase *tc = suite_open("safetensors", 0);
-    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_checked_fixture(tc, setup, NULL);
     suite_add(tc, a_reference_file_is_read, json_of_any_style_is_understood, data_may_be_unaligned,
               what_is_written_is_read_again, what_cannot_be_written_is_refused,
               an_output_that_cannot_be_written_leaves_the_old, what_is_not_finished_leaves_nothing,

@@ -54,13 +54,11 @@ END_TEST
 START_TEST(a_single_file_wins_over_an_index)
 {
     char *folder = broken_copy("llama");
-    char *index = tempdir_path(folder, "model.safetensors.index.json");
+    char *index = tempdir_at(folder, "model.safetensors.index.json");
     tempdir_write(index, "{", 1);
     shards *set = open_good(folder);
     ck_assert_uint_eq(shards_count(set), 21);
     shards_close(set);
-    free(index);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -68,8 +66,8 @@ END_TEST
 START_TEST(the_index_decides)
 {
     char *folder = tempdir_new();
-    char *a = tempdir_path(folder, "a.safetensors"), *b = tempdir_path(folder, "b.safetensors");
-    char *index = tempdir_path(folder, "model.safetensors.index.json");
+    char *a = tempdir_at(folder, "a.safetensors"), *b = tempdir_at(folder, "b.safetensors");
+    char *index = tempdir_at(folder, "model.safetensors.index.json");
     const char header_a[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
                             "\"only\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[1,2]}}";
     const char header_b[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}";
@@ -85,10 +83,6 @@ START_TEST(the_index_decides)
     ck_assert_int_eq(shards_dtype(set), TN_DTYPE_NONE);
     ck_assert_int_eq(shards_bytes(set), 3);
     shards_close(set);
-    free(a);
-    free(b);
-    free(index);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -96,7 +90,7 @@ END_TEST
 START_TEST(many_tensors)
 {
     enum { COUNT = 20000 };
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "model.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "model.safetensors");
     size_t size = COUNT * 120, n = 0;
     char *header = malloc(size), name[64];
     for (int i = 0; i < COUNT; i++)
@@ -119,8 +113,6 @@ START_TEST(many_tensors)
     }
     shards_close(set);
     free(header);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 

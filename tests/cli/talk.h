@@ -25,20 +25,14 @@ static inline void setup(void)
     tempdir_put(folder, "chat_template.jinja", PLAIN);
 }
 
-static inline void teardown(void)
-{
-    tempdir_remove(folder);
-}
-
 #define GREEDY "--temperature=0", "--dtype=f32", "--kernels=none"
 #define CHAT(input, ...) TENON(input, "chat", folder, GREEDY, __VA_ARGS__)
 
-/* What tenon run makes of a prompt. Owned. */
+/* What tenon run makes of a prompt. */
 static inline char *continued(const char *prompt, const char *n)
 {
     process_result r = TENON(NULL, "run", folder, prompt, GREEDY, "-q", "-n", n);
     ck_assert_msg(r.status == 0, "%s", r.err);
-    free(r.err);
     return r.out;
 }
 

@@ -31,11 +31,6 @@ static void setup(void)
     put("mine");
 }
 
-static void teardown(void)
-{
-    tempdir_remove(folder);
-}
-
 static json_int_t files(const json_t *root, const char *kind)
 {
     size_t i;
@@ -52,14 +47,12 @@ START_TEST(it_is_shown)
     process_result r = TENON(NULL, "cache");
     ck_assert_msg(r.status == 0 && strstr(r.out, folder) && strstr(r.out, "\ntrials") && strstr(r.out, "today"), "%s",
                   r.out);
-    process_free(&r);
     r = TENON(NULL, "cache", "--json");
     json_t *root = printed_json(&r, 0);
     ck_assert_int_eq(files(root, "checks"), 1);
     ck_assert_int_eq(files(root, "times"), 1);
     ck_assert_int_eq(files(root, "trials"), 0);
     ck_assert_ptr_null(json_object_get(root, "removed"));
-    json_decref(root);
 }
 END_TEST
 
@@ -70,7 +63,6 @@ START_TEST(it_is_cleared)
     json_t *root = printed_json(&r, 0);
     ck_assert_int_eq(files(root, "checks"), 0);
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(root, "removed"), "files")), 1);
-    json_decref(root);
     char path[4200];
     struct stat st;
     snprintf(path, sizeof path, "%s/tenon/mine", folder);
@@ -107,7 +99,7 @@ END_TEST
 int main(void)
 {
     TCase *all = suite_open("cli_cache", 0);
-    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_checked_fixture(all, setup, NULL);
     suite_add(all, it_is_shown, it_is_cleared, it_is_pruned, what_has_no_effect_is_a_mistake);
     return process_main();
 }

@@ -19,13 +19,12 @@ START_TEST(run_answers_messages)
         "{\"messages\": [{\"role\": \"user\", \"content\": \"And it came to pass\"}]}",
         "[{\"role\": \"user\", \"content\": \"And it \"}, {\"role\": \"assistant\", \"content\": \"came to pass\"}]",
     };
-    char *path = tempdir_path(folder, "messages.json"), *want = continued("And it came to pass", "9");
+    char *path = tempdir_at(folder, "messages.json"), *want = continued("And it came to pass", "9");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         tempdir_put(folder, "messages.json", files[i]);
         process_expect_output(TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n9"), want);
         process_expect_output(TENON(files[i], "run", folder, "--messages", "-", GREEDY, "-n9"), want);
     }
-    free(want);
     /* Texts in parts are joined, since this template loops over none. */
     want = continued("And it\ncame", "5");
     process_expect_output(
@@ -33,7 +32,6 @@ START_TEST(run_answers_messages)
               "\"text\", \"text\": \"came\"}]}]",
               "run", folder, "--messages", "-", GREEDY, "-n5"),
         want);
-    free(want);
     /* Other keys are variables of the template, and tools are tools. */
     tempdir_put(folder, "chat_template.jinja", "{{ greeting }}{{ tools[0].name }}");
     tempdir_put(folder, "messages.json",
@@ -41,8 +39,6 @@ START_TEST(run_answers_messages)
                 "\"tools\": [{\"name\": \"came\"}]}");
     want = continued("And it came", "5");
     process_expect_output(TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n5"), want);
-    free(want);
-    free(path);
 }
 END_TEST
 
@@ -61,14 +57,13 @@ static const struct {
 
 START_TEST(wrong_messages_are_errors)
 {
-    char *path = tempdir_path(folder, "messages.json");
+    char *path = tempdir_at(folder, "messages.json");
     tempdir_put(folder, "messages.json", wrong[_i].text);
     process_expect_error(TENON(NULL, "run", folder, "--messages", path, "-q"), 4, "messages.json", wrong[_i].word,
                          NULL);
     process_expect_error(TENON(wrong[_i].text, "run", folder, "--messages", "-", "-q"), 4, "standard input",
                          wrong[_i].word, NULL);
     process_expect_error(TENON("", "chat", folder, "--messages", path, "-q"), 4, wrong[_i].word, NULL);
-    free(path);
 }
 END_TEST
 
@@ -103,15 +98,12 @@ START_TEST(a_question_is_answered_once)
     process_expect_output(TENON(NULL, "chat", "-m", folder, "-p", "And it came to pass", GREEDY, "-n9", "-q"), answer);
     process_expect_output(TENON(NULL, "run", folder, "--chat", "And it came to pass", GREEDY, "-n9", "-q"), answer);
     process_expect_output(TENON("And it came to pass\n", "run", folder, "--chat", GREEDY, "-n9", "-q"), answer);
-    free(answer);
     answer = continued("/And", "5"); /* which is no command here                                    */
     process_expect_output(CHAT(NULL, "/And", "-n5", "-q"), answer);
-    free(answer);
     answer = continued("[And it]came to pass", "5");
     process_expect_output(CHAT(NULL, "came to pass", "--system=And it", "-n5", "-q"), answer);
     process_expect_output(TENON(NULL, "run", folder, "--chat", "came to pass", "--system=And it", GREEDY, "-n5", "-q"),
                           answer);
-    free(answer);
     process_expect_error(CHAT(NULL, "", "-q"), 4, "the question is empty", NULL);
     process_expect_error(TENON(NULL, "run", folder, "--chat", "", "-q"), 4, "the prompt is empty", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "--chat", "x", "-q"), 4, "has no chat template", NULL);
@@ -123,7 +115,7 @@ END_TEST
 
 START_TEST(the_template_gets_variables_and_tools)
 {
-    char *tools = tempdir_path(folder, "tools.json"), *messages = tempdir_path(folder, "messages.json");
+    char *tools = tempdir_at(folder, "tools.json"), *messages = tempdir_at(folder, "messages.json");
     tempdir_put(folder, "chat_template.jinja",
                 "{{ greeting }}{% if flag is false %}{{ n + 1 }}{% endif %}{{ tools[0].name }}");
     tempdir_put(folder, "tools.json", "[{\"name\": \" came\"}]");
@@ -136,7 +128,6 @@ START_TEST(the_template_gets_variables_and_tools)
     process_expect_output(TENON(NULL, "run", folder, "--messages", messages, GREEDY, "-n5", VARIABLES), want);
     process_expect_output(CHAT(NULL, "x", "-n5", VARIABLES), want);
 #undef VARIABLES
-    free(want);
     process_expect_error(CHAT(NULL, "x", "--template-var=flag"), 2, "'flag' is no NAME=VALUE", NULL);
     process_expect_error(CHAT(NULL, "x", "--template-var==1"), 2, "'=1' is no NAME=VALUE", NULL);
     process_expect_error(CHAT(NULL, "x", "--template-var=tools=1"), 2, "tools is set by the conversation", NULL);
@@ -145,7 +136,6 @@ START_TEST(the_template_gets_variables_and_tools)
     tempdir_put(folder, "tools.json", "{}");
     process_expect_error(CHAT(NULL, "x", "--tools", tools), 4, "tools.json", "holds no list of tools", NULL);
     free(messages);
-    free(tools);
 }
 END_TEST
 
@@ -160,14 +150,10 @@ START_TEST(a_model_without_a_template_continues_plain_text)
     ck_assert_int_eq(r.status, 0);
     ck_assert_str_eq(r.out, both);
     expect_said(&r, "the model has no chat template; it continues plain text\n");
-    process_free(&r);
     process_expect_error(TENON("/system x\n", "chat", MODEL, "-q"), 2, "the model has no chat template, and so", NULL);
     tempdir_put(folder, "messages.json", "[{\"role\": \"tool\", \"content\": \"x\"}]");
-    char *path = tempdir_path(folder, "messages.json");
+    char *path = tempdir_at(folder, "messages.json");
     process_expect_error(TENON("x\n", "chat", MODEL, "-q", "--messages", path), 4, "only texts of user and", NULL);
-    free(path);
-    free(first);
-    free(second);
 }
 END_TEST
 
@@ -185,21 +171,17 @@ START_TEST(a_line_is_a_message)
     /* Of the second message only what the session does not hold is computed: the last token, and it. */
     expect_said(&r, "prompt: 5 tokens, 5 of them new; generated: 9");
     expect_said(&r, "prompt: 15 tokens, 2 of them new; generated: 9");
-    process_free(&r);
     /* After a reset the same message has the same answer; // is a slash. */
     snprintf(both, sizeof both, "%s%s", first, first);
     process_expect_output(CHAT("And it came to pass\n/reset\nAnd it came to pass\n", "-n9", "-q"), both);
-    free(first);
-    free(second);
     first = continued("/And\nit", "5");
     process_expect_output(CHAT("//And\\\nit\n", "-n5", "-q"), first);
-    free(first);
 }
 END_TEST
 
 START_TEST(a_conversation_is_saved_and_goes_on)
 {
-    char *path = tempdir_path(folder, "saved.json"), input[512];
+    char *path = tempdir_at(folder, "saved.json"), input[512];
     snprintf(input, sizeof input, "/system Be brief\nAnd it came\n/save %s\n and\n", path);
     process_result whole = CHAT(input, "-n6", "-q");
     ck_assert_int_eq(whole.status, 0);
@@ -211,16 +193,11 @@ START_TEST(a_conversation_is_saved_and_goes_on)
     ck_assert_int_eq(rest.status, 0);
     const char *second = strchr(whole.out, '\n') + 1;
     ck_assert_str_eq(rest.out, second);
-    process_free(&rest);
     /* The system's message is given, changed, and taken away. */
     rest = CHAT("And it came\n", "-n6", "-q", "--system", "Be brief");
     ck_assert_int_eq(strncmp(rest.out, whole.out, (size_t)(second - whole.out)), 0);
-    process_free(&rest);
     char *plain = continued("And it came", "6");
     process_expect_output(CHAT("/system\nAnd it came\n/quit\nAnd\n", "-n6", "-q", "--system", "Be brief"), plain);
-    free(plain);
-    process_free(&whole);
-    free(path);
 }
 END_TEST
 
@@ -229,7 +206,7 @@ END_TEST
  * a limit that the input does not reach. */
 START_TEST(a_conversation_that_cannot_be_saved)
 {
-    char *talks = tempdir_path(folder, "talks"), *path = tempdir_path(talks, "saved.json"), input[4000], quotes[3001];
+    char *talks = tempdir_at(folder, "talks"), *path = tempdir_at(talks, "saved.json"), input[4000], quotes[3001];
     struct rlimit before, small;
     size_t size;
     ck_assert_int_eq(mkdir(talks, 0755), 0);
@@ -250,8 +227,6 @@ START_TEST(a_conversation_that_cannot_be_saved)
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(talks), 0);
     process_expect_error(CHAT("/save /dev/null\n", "-q"), 4, "/dev/null", "is not a regular file", NULL);
-    free(path);
-    free(talks);
 }
 END_TEST
 
@@ -260,7 +235,7 @@ START_TEST(what_changed_is_computed_again)
     tempdir_put(folder, "chat_template.jinja", "{%- for m in messages -%}<{{ m.content.upper() }}>{%- endfor -%}");
     process_result grown = CHAT("and it came\nto pass\n", "-n5", "-v"), last;
     expect_said(&grown, "of them new; generated: 5");
-    char *path = tempdir_path(folder, "messages.json"), *end = strrchr(grown.out, '\n'),
+    char *path = tempdir_at(folder, "messages.json"), *end = strrchr(grown.out, '\n'),
          *first = strndup(grown.out, strcspn(grown.out, "\n"));
     *end = '\0';
     json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "and it came", "role",
@@ -270,10 +245,7 @@ START_TEST(what_changed_is_computed_again)
     last = TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n5", "-q");
     last.out[strlen(last.out) - 1] = '\0';
     ck_assert_str_eq(strchr(grown.out, '\n') + 1, last.out);
-    process_free(&grown);
-    process_free(&last);
     free(first);
-    free(path);
 }
 END_TEST
 
@@ -283,7 +255,6 @@ START_TEST(the_speed_of_an_answer_is_told)
     expect_said(&r, "(there is no answer yet)\n(read: 5 tokens in ");
     expect_said(&r, " tokens/s; answered: 9 in ");
     expect_said(&r, " tokens/s)\n(read: 2 tokens in "); /* what the session did not hold               */
-    process_free(&r);
 }
 END_TEST
 
@@ -292,14 +263,11 @@ START_TEST(a_full_context_is_told)
     process_result r = CHAT("And it came to pass\n", "--context=12", "--ignore-eos");
     expect_said(&r, "(the context of 12 tokens is full: /reset begins anew, /save FILE keeps what was said; tenon chat "
                     "--context N has room for more)\n");
-    process_free(&r);
     r = CHAT("And it came to pass\n", "-n2", "--ignore-eos");
     expect_said(&r, "(ended after 2 tokens; -n N allows more)\n");
-    process_free(&r);
     r = CHAT("And it came to pass\n", "--stop", " LORD", "--context=64");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_null(strstr(r.out, "LORD"));
-    process_free(&r);
 }
 END_TEST
 
@@ -310,18 +278,16 @@ START_TEST(answers_end_where_the_model_says)
     process_result r = CHAT("And it came to pass\n/reset\nAnd it came to pass\n", "-n9");
     expect_said(&r, "stop: \" had\", as generation_config.json says\n");
     ck_assert_str_eq(r.out, ", when the LORD\n, when the LORD\n");
-    process_free(&r);
     r = CHAT("And it came to pass\n", "-n9", "--stop", " LORD");
     ck_assert_msg(r.status == 0 && !strstr(r.err, "stop: "), "%s", r.err);
     ck_assert_str_eq(r.out, ", when the\n");
-    process_free(&r);
 }
 END_TEST
 
 int main(void)
 {
     TCase *all = suite_open("cli: chat", 600);
-    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_checked_fixture(all, setup, NULL);
     suite_add(all, run_answers_messages);
     tcase_add_loop_test(all, wrong_messages_are_errors, 0, sizeof wrong / sizeof *wrong);
     suite_add(all, other_mistakes_are_told, a_question_is_answered_once, the_template_gets_variables_and_tools,

@@ -19,7 +19,7 @@ static char *folder, *config;
 static void setup(void)
 {
     folder = tempdir_new();
-    config = tempdir_path(folder, "kernels.json");
+    config = tempdir_at(folder, "kernels.json");
     static const char *const files[] = {"npu_moe.so", "npu_rmsnorm.so", "npu_rope.so", "npu_swiglu.so"};
     for (int i = 0; i < 4; i++) {
         char from[64];
@@ -27,12 +27,6 @@ static void setup(void)
         process_copy_built(from, folder, files[i]);
     }
     process_copy_built("tests/hello_kernel/hello_kernel.so", folder, "hello_kernel.so");
-}
-
-static void teardown(void)
-{
-    free(config);
-    tempdir_remove(folder);
 }
 
 static void write_config(const char *text)
@@ -46,7 +40,6 @@ static void expect(process_result r, const char *out, const char *err)
     ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
     ck_assert_msg(!out || strstr(r.out, out), "no '%s' in: %s", out, r.out);
     ck_assert_msg(!err || strstr(r.err, err), "no '%s' in: %s", err, r.err);
-    process_free(&r);
 }
 
 /* ---- dropping in ------------------------------------------------------------------------------------------------ */
@@ -71,7 +64,7 @@ START_TEST(a_folder_of_ones_own_comes_before_the_usual)
 {
     char own[4200], beside[4200];
     size_t size;
-    char *path = tempdir_path(folder, "npu_rope.so"), *data = tempdir_read(path, &size);
+    char *path = tempdir_at(folder, "npu_rope.so"), *data = tempdir_read(path, &size);
     data[size] = 'x'; /* in place of the NUL: behind what the file says it has */
     tempdir_write(path, data, size + 1);
     snprintf(own, sizeof own, "yes        %s\n", path);
@@ -81,12 +74,9 @@ START_TEST(a_folder_of_ones_own_comes_before_the_usual)
     ck_assert_msg(r.status == 0 && strstr(r.out, HELLO) && strstr(r.out, "cpu_attention"), "%s%s", r.out, r.err);
     ck_assert_msg(strstr(r.out, own) && strstr(r.out, beside), "%s", r.out);
     ck_assert_ptr_null(strstr(r.out, "npu_moe.so: refused"));
-    process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_msg(r.status == 0 && strstr(r.out, own) && !strstr(r.out, "cpu_attention"), "%s%s", r.out, r.err);
-    process_free(&r);
     free(data);
-    free(path);
 }
 END_TEST
 
@@ -109,7 +99,6 @@ START_TEST(folders_of_the_configuration_stay)
     process_expect_error(TENON(NULL, "kernels", "--config", config, "--plugins", empty), 3, config, "key 'plugins'",
                          "writable", NULL);
     process_expect_error(TENON(NULL, "kernels", "--plugins", folder), 3, "writable", NULL);
-    tempdir_remove(empty);
 }
 END_TEST
 
@@ -117,21 +106,18 @@ END_TEST
 START_TEST(three_that_tie)
 {
     size_t size;
-    char *path = tempdir_path(folder, "hello_kernel.so"), *data = tempdir_read(path, &size);
+    char *path = tempdir_at(folder, "hello_kernel.so"), *data = tempdir_read(path, &size);
     for (size_t i = 0; i + sizeof HELLO <= size; i++)
         if (!memcmp(data + i, HELLO, sizeof HELLO))
             data[i] = 'E';
-    free(path);
-    path = tempdir_path(folder, "a_copy.so");
+    path = tempdir_at(folder, "a_copy.so");
     tempdir_write(path, data, size);
     expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "-v", "--only-plugins", folder), NULL,
            "Example_fused_rmsnorm 9/9 RMS_NORM");
     process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
-    ck_assert_msg(strstr(r.out, HELLO "  0 sites: ") != NULL, "%s", r.out);
-    ck_assert_msg(strstr(r.out, "comes first by file name; choose with --kernels=auto," HELLO) != NULL, "%s", r.out);
-    process_free(&r);
+    suite_expect_in(r.out, HELLO "  0 sites: ");
+    suite_expect_in(r.out, "comes first by file name; choose with --kernels=auto," HELLO);
     free(data);
-    free(path);
 }
 END_TEST
 
@@ -149,8 +135,6 @@ START_TEST(who_lost_a_site_to_whom_is_shown)
                 json_integer_value(json_object_get(overlap, "sites")) == 9;
     ck_assert_uint_eq(lost, 1);
     ck_assert_uint_eq(json_array_size(json_object_get(root, "kernels")), 5);
-    json_decref(root);
-    process_free(&r);
 }
 END_TEST
 
@@ -233,7 +217,6 @@ START_TEST(a_file_for_both_programs)
                       strstr(r.err, "liger_kernel is a collection of Triton kernels") &&
                       !strstr(r.err, "include_kernels"),
                   "%s", r.err);
-    process_free(&r);
 }
 END_TEST
 
@@ -287,8 +270,6 @@ START_TEST(files_that_name_what_is_not_there)
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "'acme_*' matches no kernel"), "%s", r.err);
     json_t *root = printed_text(r.out);
     ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(root, "kernels"), "notes")), 2);
-    json_decref(root);
-    process_free(&r);
     write_config("{\"plugins\": [\"nowhere\"]}");
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--config", config), 3, config, "key 'plugins': ", "/nowhere",
                          NULL);
@@ -311,7 +292,6 @@ START_TEST(an_empty_list_of_folders_means_none)
     write_config("{\"plugins\": []}");
     process_result r = TENON(NULL, "kernels", "--config", config, "--json");
     ck_assert_msg(r.status == 0 && !strcmp(r.out, "[]\n"), "%s%s", r.out, r.err);
-    process_free(&r);
     expect(TENON(NULL, "inspect", MODEL, "--config", config), "\nno kernels; eager: ", NULL);
     expect(TENON(NULL, "kernels", "--config", config, "--only-plugins", folder), HELLO, NULL);
     write_config("{}");
@@ -337,7 +317,7 @@ END_TEST
 int main(void)
 {
     TCase *all = suite_open("cli: choosing", 600);
-    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_checked_fixture(all, setup, NULL);
     suite_add(all, a_plugin_that_is_dropped_in_stops_nothing, a_folder_of_ones_own_comes_before_the_usual,
               folders_of_the_configuration_stay, three_that_tie, who_lost_a_site_to_whom_is_shown,
               specs_of_the_command_line, what_has_no_effect_is_told, names_of_flash_linear_attention,

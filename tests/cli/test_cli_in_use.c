@@ -24,24 +24,16 @@ static void setup(void)
     static const char template[] = "{%- for m in messages -%}{{ m.content }}{%- endfor -%}";
     umask(022);
     root = tempdir_new();
-    model = tempdir_path(root, "model");
-    plugins = tempdir_path(root, "plugins");
+    model = tempdir_at(root, "model");
+    plugins = tempdir_at(root, "plugins");
     ck_assert_int_eq(mkdir(model, 0755), 0);
     ck_assert_int_eq(mkdir(plugins, 0755), 0);
     tempdir_copy("models/demo", model);
     tempdir_put(model, "chat_template.jinja", template);
     process_copy_built("tests/bad_plugins/in_use.so", plugins, "in_use.so");
     process_copy_built("tests/bad_plugins/in_use_library.so", plugins, "libin_use.so.1");
-    file = tempdir_path(plugins, "in_use.so");
+    file = tempdir_at(plugins, "in_use.so");
     setenv("TENON_TRIAL_SECONDS", "60", 1);
-}
-
-static void teardown(void)
-{
-    tempdir_remove(root);
-    free(model);
-    free(plugins);
-    free(file);
 }
 
 #define OPTIONS "--only-plugins", plugins, "--kernels=test_in_use", "--dtype=f32", "--temperature=0"
@@ -101,8 +93,6 @@ START_TEST(a_conversation_goes_on)
     ck_assert_int_eq(write(p.in, SECOND, strlen(SECOND)), strlen(SECOND));
     close(p.in);
     expect_end(&p, both.out, r->name);
-    process_free(&one);
-    process_free(&both);
 }
 END_TEST
 
@@ -120,7 +110,6 @@ START_TEST(a_text_goes_on)
     r->act(file);
     ck_assert_int_eq(kill(p.pid, SIGCONT), 0);
     expect_end(&p, whole.out, r->name);
-    process_free(&whole);
 }
 END_TEST
 
@@ -141,15 +130,13 @@ START_TEST(the_next_one_tries_it_again)
     process_result r = TENON(NULL, "kernels", "--only-plugins", plugins);
     ck_assert_msg(strstr(r.out, says[_i]) != NULL, "%s: %s%s", rewrites[_i].name, r.out, r.err);
     ck_assert_msg(!strstr(says[_i], "yes") == !strstr(r.out, "yes"), "%s: %s", rewrites[_i].name, r.out);
-    process_free(&before);
-    process_free(&r);
 }
 END_TEST
 
 int main(void)
 {
     TCase *tc = suite_open("cli: plugins in use", 600);
-    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_checked_fixture(tc, setup, NULL);
     tcase_add_loop_test(tc, a_conversation_goes_on, 0, REWRITES);
     tcase_add_loop_test(tc, a_text_goes_on, 0, REWRITES);
     tcase_add_loop_test(tc, the_next_one_tries_it_again, 0, REWRITES);

@@ -57,7 +57,6 @@ START_TEST(kernels_of_the_build_are_found)
     ck_assert(json_is_true(json_object_get(norm, "available")));
     ck_assert_int_eq(strncmp(printed_string(norm, "file"), plugins(), strlen(plugins())), 0);
     ck_assert_uint_gt(strlen(printed_string(norm, "version")), 0);
-    json_decref(list);
     r = TENON(NULL, "kernels", "--device=cpu");
     const char *const words[] = {"ID  ",
                                  "AVAILABLE",
@@ -69,11 +68,9 @@ START_TEST(kernels_of_the_build_are_found)
     expect_words(&r, words);
     ck_assert_ptr_null(strstr(r.out, "for device 'npu'"));
     ck_assert_str_eq(process_said(&r), "");
-    process_free(&r);
     r = TENON(NULL, "kernels", "--all");
     ck_assert_msg(r.status == 0 && strstr(r.out, "for device 'npu', not for 'cpu'\n"), "%s%s", r.out, r.err);
     ck_assert_ptr_null(strstr(r.out, "--all"));
-    process_free(&r);
 }
 END_TEST
 
@@ -91,41 +88,33 @@ START_TEST(the_line_of_kernels_is_short)
                                  "--kernels", lines[i].spec);
         ck_assert_msg(r.status == 0 && strstr(r.err, lines[i].said), "%s", r.err);
         ck_assert_int_eq(strstr(r.err, " sites; --verbose lists them\n") != NULL, i < 2);
-        process_free(&r);
     }
     char *empty = tempdir_new();
     process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--only-plugins", empty, "--kernels=auto");
     ck_assert_msg(r.status == 0 && strstr(r.err, "kernels: none at ") && strstr(r.err, "; --verbose says more\n"), "%s",
                   r.err);
-    process_free(&r);
-    tempdir_remove(empty);
 }
 END_TEST
 
 /* A configuration that names folders means these; one that names none leaves the program its own. */
 START_TEST(the_configuration_names_the_folders)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "kernels.json");
     tempdir_write(path, "{\"plugins\": [\".\"]}", 18);
     process_result r = TENON(NULL, "kernels", "--json", "--config", path);
     json_t *list = printed_json(&r, 0);
     ck_assert_uint_eq(json_array_size(list), 0);
-    json_decref(list);
     r = TENON(NULL, "kernels", "--config", path, "--only-plugins", plugins());
     const char *const words[] = {NORM, NULL};
     expect_words(&r, words);
-    process_free(&r);
     tempdir_write(path, "{\"kernels\": \"" NORM "\"}", 15 + strlen(NORM));
     r = TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--config", path, "--json");
     json_t *run = printed_json(&r, 0);
     ck_assert_str_eq(printed_string(json_object_get(run, "kernels"), "spec"), NORM);
-    json_decref(run);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
-/* A folder with a good plugin and a text that calls itself one. Owned. */
+/* A folder with a good plugin and a text that calls itself one. */
 static char *mixed_folder(void)
 {
     char *folder = tempdir_new(), from[4200];
@@ -141,24 +130,20 @@ START_TEST(a_file_that_is_no_plugin_is_listed)
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     const char *const words[] = {NORM, "/good.so\n", "\nnot used:\n  ", "/text.so: skipped: not an ELF file", NULL};
     expect_words(&r, words);
-    process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "/text.so: skipped"), "%s", r.err);
     json_t *list = printed_json(&r, 0);
     ck_assert_uint_eq(json_array_size(list), 2); /* the CPU's side and that of the NPU                  */
-    json_decref(list);
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strncmp(r.err, "tenon: warning: ", 16) == 0, "%s", r.err);
-    process_free(&r);
-    tempdir_remove(folder);
 }
 END_TEST
 
 /* The good plugin, changed to say that it was made for another major version. */
 START_TEST(a_broken_plugin_shows_in_the_exit_status)
 {
-    char *folder = mixed_folder(), *good = tempdir_path(folder, "good.so"), *other = tempdir_path(folder, "other.so");
+    char *folder = mixed_folder(), *good = tempdir_at(folder, "good.so"), *other = tempdir_at(folder, "other.so");
     size_t size;
     char *data = tempdir_read(good, &size);
     /* The word behind the owner's name "Tenon" is the ABI's major version. */
@@ -171,22 +156,16 @@ START_TEST(a_broken_plugin_shows_in_the_exit_status)
     ck_assert_msg(strstr(r.out, NORM) && strstr(r.out, "/other.so: refused: "), "%s", r.out);
     ck_assert_msg(strncmp(process_said(&r), "tenon: ", 7) == 0 && strstr(r.err, "1 of 3 plugins cannot be used; "),
                   "%s", r.err);
-    process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", folder, "--json", "--quiet");
-    json_decref(printed_json(&r, 3));
+    printed_json(&r, 3);
     /* Elsewhere it is a warning. */
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
-    ck_assert_msg(strstr(r.err, "/other.so: refused: "), "%s", r.err);
-    process_free(&r);
+    suite_expect_in(r.err, "/other.so: refused: ");
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--quiet");
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strstr(r.err, "/other.so: refused: ") && !strstr(r.err, "/text.so"), "%s", r.err);
-    process_free(&r);
     free(data);
-    free(good);
-    free(other);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -202,7 +181,6 @@ START_TEST(kernels_asked_for_by_name)
                          NULL);
     ck_assert_int_eq(chmod(empty, 0777), 0);
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--only-plugins", empty), 3, empty, "writable", NULL);
-    tempdir_remove(empty);
 }
 END_TEST
 
@@ -214,8 +192,6 @@ START_TEST(no_kernels_in_spite_of_a_bad_folder)
         TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--kernels=none", "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strstr(r.err, "tenon: warning: ") == r.err && strstr(r.err, "writable"), "%s", r.err);
-    process_free(&r);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -238,24 +214,18 @@ START_TEST(inspect_prints_tree_and_reasons)
     expect_words(&r, tree);
     ck_assert_ptr_null(strstr(r.out, "kernel takes"));
     ck_assert_str_eq(r.err, "");
-    process_free(&r);
     r = TENON(NULL, "inspect", MODEL, "--explain");
     expect_words(&r, tree);
     expect_words(&r, reasons);
     ck_assert_ptr_null(strstr(r.out, "op: site has"));
-    process_free(&r);
     char *folder = mixed_folder();
     r = TENON(NULL, "inspect", MODEL, "--explain", "--only-plugins", folder);
     expect_words(&r, missing);
-    process_free(&r);
-    tempdir_remove(folder);
     r = TENON(NULL, "inspect", MODEL, "--kernels=none");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_null(strstr(r.out, NORM));
-    process_free(&r);
     r = TENON(NULL, "inspect", MODEL, "--memory", "--context=100");
     expect_words(&r, memory);
-    process_free(&r);
 }
 END_TEST
 
@@ -269,18 +239,15 @@ START_TEST(inspect_prints_other_formats)
     ck_assert(printed_number(memory, "cache_bytes_per_1000") * 512 == printed_number(memory, "cache_bytes") * 1000);
     ck_assert_uint_eq(json_array_size(json_object_get(memory, "packed")), 0); /* none of these packs */
     ck_assert(printed_number(memory, "context") == 512 && printed_number(memory, "arena_bytes") > 0);
-    json_decref(root);
     r = TENON(NULL, "inspect", MODEL, "--format=dot");
     ck_assert_int_eq(r.status, 0);
     ck_assert_int_eq(strncmp(r.out, "digraph ", 8), 0);
-    process_free(&r);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--format=dot", "--memory"), 2, "--memory goes with", NULL);
     const char *path = getenv("PATH");
     char *before = strdup(path ? path : "/usr/bin:/bin");
     if (system("dot -V > /dev/null 2>&1") == 0) {
         r = TENON(NULL, "inspect", MODEL, "--format=svg");
         ck_assert_msg(r.status == 0 && strstr(r.out, "<svg") && strstr(r.out, "</svg>"), "%s", r.err);
-        process_free(&r);
     } else {
         puts("SKIPPED drawings: dot is not installed");
     }
@@ -298,7 +265,6 @@ START_TEST(verify_prints_the_figures)
     process_result r = TENON(NULL, "verify", MODEL, "--kernels=" NORM);
     const char *const words[] = {"KERNEL", "LARGEST ERROR", "TOLERANCE", NORM "  RMS_NORM ", "passed\n", NULL};
     expect_words(&r, words);
-    process_free(&r);
     r = TENON(NULL, "verify", MODEL, "--kernels=" NORM, "--json");
     json_t *root = printed_json(&r, 0);
     const json_t *row = json_array_get(json_object_get(root, "results"), 0);
@@ -308,10 +274,8 @@ START_TEST(verify_prints_the_figures)
     ck_assert(printed_number(row, "largest_error") <= 1 && printed_number(row, "eager_seconds") > 0);
     row = json_array_get(json_object_get(root, "results"), 1);
     ck_assert(!strcmp(printed_string(row, "op"), "ADD_RMS_NORM") && printed_number(row, "sites") == 8);
-    json_decref(root);
     r = TENON(NULL, "verify", MODEL, "--kernels=" NORM, "--training");
     expect_words(&r, words);
-    process_free(&r);
 }
 END_TEST
 
@@ -340,12 +304,10 @@ START_TEST(bench_measures_both_sides)
     ck_assert_uint_gt(strlen(printed_string(machine, "cpu")), 0);
     ck_assert(printed_number(machine, "threads") >= 1 && printed_number(machine, "memory_read_gb_per_second") > 0);
     ck_assert(printed_number(json_object_get(root, "memory"), "peak_bytes") > 0);
-    json_decref(root);
     r = TENON(NULL, "bench", MODEL, "--prompt=8", "--decode=2", "--repeat=1", "--against=" NORM, "--threads=1");
     const char *const words[] = {"machine: ", " 1 thread, last cache ", "memory, read", "SPEED-UP\n",     "\nprompt ",
                                  "\ndecode ", NORM ", TOKENS/S",        "KV cache",     "packed by auto", NULL};
     expect_words(&r, words);
-    process_free(&r);
 }
 END_TEST
 
@@ -371,13 +333,11 @@ START_TEST(bench_shows_the_spread)
         ck_assert_int_eq(json_is_true(json_object_get(a, "overlap")), overlap);
         ck_assert_int_eq(json_is_true(json_object_get(b, "overlap")), overlap);
     }
-    json_decref(root);
     r = TENON(NULL, "bench", MODEL, "--prompt=16", "--decode=0", "--repeat=1", "--against=auto");
     const char *const words[] = {"  SPREAD  ", "\nmedians; SPREAD is the middle half of the measurements; ?", NULL};
     expect_words(&r, words);
     ck_assert_int_eq(strstr(r.out, "x ?\n") != NULL,
                      strstr(r.err, "warning: bench: the spreads of the two sides overlap in 1 of 1 cases") != NULL);
-    process_free(&r);
 }
 END_TEST
 
@@ -427,16 +387,12 @@ static void expect_unfiltered(const char *why)
     snprintf(plugin, sizeof plugin, "%s/npu_rope.so", plugins());
     process_result r = TENON(NULL, "--version");
     ck_assert_msg(r.status == 0 && count_of(r.out, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
-    process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", plugins());
     ck_assert_msg(r.status == 0 && count_of(r.err, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
-    process_free(&r);
     r = TENON(NULL, "check", plugin, "--quick", "--site", "1");
     ck_assert_msg(r.status == 0 && count_of(r.err, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
-    process_free(&r);
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", plugins());
     ck_assert_msg(r.status == 0 && count_of(r.err, "filter of system calls") == 0, "%s%s", r.out, r.err);
-    process_free(&r);
 }
 
 START_TEST(a_missing_filter_is_told)

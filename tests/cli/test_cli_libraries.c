@@ -45,11 +45,6 @@ static void set_up(void)
     setenv("TENON_TRIAL_SECONDS", "60", 1);
 }
 
-static void tear_down(void)
-{
-    tempdir_remove(root);
-}
-
 /* Writes another number into a library: into the same file, or into another that takes its place. */
 static void spoil(const char *path, bool in_place)
 {
@@ -74,7 +69,6 @@ static void expect_right(void)
 {
     process_result r = run();
     ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
-    process_free(&r);
 }
 
 static void expect_wrong(void)
@@ -82,7 +76,6 @@ static void expect_wrong(void)
     process_result r = run();
     ck_assert_msg(r.status == 5 && strstr(r.err, "test_calls_library") && strstr(r.err, "wrong numbers"),
                   "status %d: %s", r.status, r.err);
-    process_free(&r);
 }
 
 static size_t remembered(void)
@@ -171,14 +164,13 @@ START_TEST(a_library_that_wants_an_executable_stack)
         printf("this C library does not open it\n"); /* so that the one that it is linked with is called */
     else
         ck_assert_msg(r.status == 3 && strstr(r.err, "makes the program's stack executable"), "%s", r.err);
-    process_free(&r);
 }
 END_TEST
 
 int main(void)
 {
     TCase *tc = suite_open("libraries of kernels", 600);
-    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_add_loop_test(tc, a_library_that_it_is_linked_with, 0, 2);
     suite_add(tc, a_library_that_the_environment_leads_to);
     tcase_add_loop_test(tc, a_library_that_the_program_has_already, 0, 2);

@@ -21,7 +21,6 @@ static json_t *logprobs_of(process_result r)
     ck_assert(printed_number(run, "generated_tokens") == (double)json_array_size(tokens));
     for (size_t i = 0; i < json_array_size(list); i++)
         ck_assert(json_equal(json_object_get(json_array_get(list, i), "id"), json_array_get(tokens, i)));
-    json_decref(run);
     return list;
 }
 
@@ -123,7 +122,6 @@ START_TEST(they_are_asked_for)
     process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n1", "--json", "--kernels=none");
     json_t *run = printed_json(&r, 0);
     ck_assert_ptr_null(json_object_get(run, "logprobs"));
-    json_decref(run);
     process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--logprobs=1"), 2, "--logprobs goes with --json; add it",
                          NULL);
     process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--json", "--logprobs=21"), 2, "--logprobs", "20", NULL);

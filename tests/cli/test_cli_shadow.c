@@ -28,7 +28,6 @@ static void enter(void)
 static void leave(void)
 {
     ck_assert_int_eq(chdir(top), 0);
-    tempdir_remove(folder);
 }
 
 static process_result run_with(const char *fault, const char *kernels, const char *shadow)
@@ -47,13 +46,12 @@ static process_result run_with(const char *fault, const char *kernels, const cha
 
 static process_result replay(const char *fault, bool named)
 {
-    char *file = tempdir_path(folder, FILE_NAME), plugins[4200], plugin[4300];
+    char *file = tempdir_at(folder, FILE_NAME), plugins[4200], plugin[4300];
     setenv("BAD_GUEST", fault, 1);
     snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
     snprintf(plugin, sizeof plugin, "%s/bad_guest.so", plugins);
     process_result r = named ? TENON(NULL, "check", plugin, "--replay", file)
                              : TENON(NULL, "check", "--replay", file, "--only-plugins", plugins);
-    free(file);
     return r;
 }
 
@@ -70,15 +68,12 @@ START_TEST(a_wrong_kernel_is_found)
     suite_expect_in(line, ", eager has ");
     suite_expect_in(line, "; the call is in " FILE_NAME ": tenon check /");
     suite_expect_in(line, "/bad_guest.so --replay " FILE_NAME "\n");
-    process_free(&eager);
-    process_free(&r);
 }
 END_TEST
 
 START_TEST(its_call_is_made_again)
 {
     process_result r = run_with("wrong with 37 tokens", "npu_bad_guest", "1");
-    process_free(&r);
     r = replay("wrong with 37 tokens", _i);
     ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
     suite_expect_in(r.out, "npu_bad_guest RMS_NORM at model.layers.");
@@ -86,22 +81,18 @@ START_TEST(its_call_is_made_again)
     suite_expect_in(r.out, ": WRONG\n        wrong on ");
     suite_expect_in(r.out, " threads in 20 of 20 calls, wrong on one in 3 of 3\n");
     suite_expect_in(r.err, "is still wrong at model.layers.");
-    process_free(&r);
     r = replay("races", _i);
     ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
     suite_expect_in(r.out, " threads in 8 of 20 calls, right on one in 3: its threads race\n");
     suite_expect_in(r.err, " threads in 8 of 20 calls, right on one in 3: its threads race");
-    process_free(&r);
     r = replay("", _i);
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
     suite_expect_in(r.out, ": right\n        right on ");
     suite_expect_in(r.out, " threads in 20 calls, right on one in 3\n");
-    process_free(&r);
     /* The path in the file is data. */
-    char *file = tempdir_path(folder, FILE_NAME);
+    char *file = tempdir_at(folder, FILE_NAME);
     process_expect_error(TENON(NULL, "check", "--replay", file), 3, "npu_bad_guest", "it came from /",
                          "bad_guest.so, which can be given beside the call", NULL);
-    free(file);
 }
 END_TEST
 
@@ -110,8 +101,7 @@ START_TEST(its_texts_are_written_out)
 {
     size_t size;
     process_result r = run_with("wrong with 37 tokens", "npu_bad_guest", "1");
-    process_free(&r);
-    char *file = tempdir_path(folder, FILE_NAME), *data = tempdir_read(file, &size);
+    char *file = tempdir_at(folder, FILE_NAME), *data = tempdir_read(file, &size);
     char *detail = memmem(data, size, "row ", 4);
     ck_assert_ptr_nonnull(detail);
     memcpy(detail, "\x1b[2J\xff", 5);
@@ -120,40 +110,34 @@ START_TEST(its_texts_are_written_out)
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
     ck_assert_ptr_null(strchr(r.out, '\x1b'));
     suite_expect_in(r.out, "output 0, \\x1b[2J\\xff");
-    process_free(&r);
     char plugin[4300];
     snprintf(plugin, sizeof plugin, "%s/tests/bad_kernels/bad_guest.so", process_build());
     r = TENON(NULL, "check", plugin, "--replay", file, "--json");
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
     suite_expect_in(r.out, "\"then\": \"output 0, \\\\x1b[2J\\\\xff");
-    process_free(&r);
     free(data);
-    free(file);
 }
 END_TEST
 
 /* Folders, pipes and empty files are none. */
 START_TEST(only_files_are_read)
 {
-    char *pipe = tempdir_path(folder, "pipe"), *empty = tempdir_path(folder, "empty");
+    char *pipe = tempdir_at(folder, "pipe"), *empty = tempdir_at(folder, "empty");
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
     tempdir_write(empty, "", 0);
     process_expect_error(TENON(NULL, "check", "--replay", folder), 4, "is not a regular file", NULL);
     process_expect_error(TENON(NULL, "check", "--replay", pipe), 4, "is not a regular file", NULL);
     process_expect_error(TENON(NULL, "check", "--replay", empty), 4, "is empty", NULL);
-    free(pipe);
-    free(empty);
 }
 END_TEST
 
 /* A name that is no UTF-8 is that, and no lack of memory. */
 START_TEST(names_that_json_cannot_hold)
 {
-    char *model = tempdir_path(folder, "a\xff"), *demo = realpath("models/demo", NULL);
+    char *model = tempdir_at(folder, "a\xff"), *demo = realpath("models/demo", NULL);
     ck_assert_int_eq(symlink(demo, model), 0);
     process_expect_error(TENON(NULL, "run", model, "--tokens", "1", "-n", "1", "--json", "--kernels", "none", "-q"), 4,
                          "JSON", "a name or a text is not UTF-8", NULL);
-    free(model);
     free(demo);
 }
 END_TEST
@@ -163,10 +147,8 @@ START_TEST(a_right_one_stays)
     process_result r = run_with("", "npu_bad_guest", _i ? "0.01" : "1");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_null(strstr(r.err, "warning"));
-    char *file = tempdir_path(folder, FILE_NAME);
+    char *file = tempdir_at(folder, FILE_NAME);
     ck_assert(!tempdir_exists(file));
-    free(file);
-    process_free(&r);
 }
 END_TEST
 
@@ -182,7 +164,6 @@ START_TEST(our_own_stay)
                   "--ignore-eos", "--dtype", dtypes[d], "--kernels", "auto", "--shadow", "1");
         ck_assert_msg(r.status == 0, "%s", r.err);
         ck_assert_msg(!strstr(r.err, "is wrong at"), "%s", r.err);
-        process_free(&r);
     }
 }
 END_TEST

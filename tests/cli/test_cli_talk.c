@@ -124,7 +124,6 @@ START_TEST(lines_are_edited_and_remembered)
     await(&t, "> ");
     type(&t, "\x04");
     end(&t, 0);
-    free(answer);
 }
 END_TEST
 
@@ -152,7 +151,6 @@ START_TEST(pasted_lines_are_one_message)
     type(&t, "\x04");
     end(&t, 0);
     ck_assert_ptr_null(strstr(t.seen, "unknown command"));
-    free(answer);
 }
 END_TEST
 
@@ -193,7 +191,7 @@ static void type_and_quit(const char *keys, const char *waits_for, const char *o
 /* The file is for its owner alone. Who wants none neither reads nor writes it. */
 START_TEST(lines_are_kept_for_the_next_chat)
 {
-    char *state = tempdir_path(folder, "state"), *path = tempdir_path(folder, "state/tenon/chat_history");
+    char *state = tempdir_at(folder, "state"), *path = tempdir_at(folder, "state/tenon/chat_history");
     struct stat st;
     setenv("XDG_STATE_HOME", state, 1);
     type_and_quit("/first\n", "unknown command '/first'", "--no-history");
@@ -206,18 +204,14 @@ START_TEST(lines_are_kept_for_the_next_chat)
     unsetenv("XDG_STATE_HOME");
     setenv("HOME", state, 1);
     type_and_quit("/home\n", "unknown command '/home'", NULL);
-    free(path);
-    path = tempdir_path(folder, "state/.local/state/tenon/chat_history");
+    path = tempdir_at(folder, "state/.local/state/tenon/chat_history");
     ck_assert(tempdir_exists(path));
     process_result r = CHAT("/reset\n", "-q"); /* a pipe's are nobody's                                    */
     ck_assert_int_eq(r.status, 0);
-    process_free(&r);
     size_t length;
     char *kept = tempdir_read(path, &length);
     ck_assert(strstr(kept, "home") && !strstr(kept, "reset"));
     free(kept);
-    free(path);
-    free(state);
 }
 END_TEST
 
@@ -311,7 +305,7 @@ END_TEST
 START_TEST(control_c_ends_an_answer)
 {
     terminal t;
-    char *path = tempdir_path(folder, "saved.json"), keys[512];
+    char *path = tempdir_at(folder, "saved.json"), keys[512];
     start(&t, 80, (const char *const[]){"--context=100000", "--ignore-eos", "--threads=1", NULL});
     await(&t, "> ");
     type(&t, "And it came to pass\n");
@@ -335,7 +329,6 @@ START_TEST(control_c_ends_an_answer)
     json_t *saved = json_load_file(path, 0, NULL);
     ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(json_array_get(saved, 1), "content")), "LORD"));
     json_decref(saved);
-    free(path);
 }
 END_TEST
 
@@ -343,7 +336,7 @@ END_TEST
  * it written out. */
 START_TEST(no_escape_reaches_a_terminal)
 {
-    char *path = tempdir_path(folder, "tokenizer.json");
+    char *path = tempdir_at(folder, "tokenizer.json");
     json_t *tokenizer = json_load_file(path, 0, NULL);
     /* The comma, which comes first behind the prompt, changes places with the byte 0x1b. */
     json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
@@ -352,7 +345,6 @@ START_TEST(no_escape_reaches_a_terminal)
     json_object_set_new(vocab, "\xc4\x9b", comma);
     ck_assert_int_eq(json_dump_file(tokenizer, path, 0), 0);
     json_decref(tokenizer);
-    free(path);
     int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
     const char *const line[] = {"run", folder, "And it came to pass", GREEDY, "-n2", "-q", NULL};
     ck_assert_int_eq(process_wait(process_start(line, open("/dev/null", O_RDONLY | O_CLOEXEC), dup(out), dup(err))), 0);
@@ -386,7 +378,7 @@ static const struct {
  * lines around; typed, they delete nothing of the line. */
 START_TEST(nothing_that_deceives_reaches_a_terminal)
 {
-    char *path = tempdir_path(folder, "tokenizer.json");
+    char *path = tempdir_at(folder, "tokenizer.json");
     json_t *tokenizer = json_load_file(path, 0, NULL);
     /* The comma, which comes first behind the prompt, becomes it and takes the place of the byte 0x1b. */
     json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
@@ -395,7 +387,6 @@ START_TEST(nothing_that_deceives_reaches_a_terminal)
     json_object_del(vocab, "\xc4\x9b");
     ck_assert_int_eq(json_dump_file(tokenizer, path, 0), 0);
     json_decref(tokenizer);
-    free(path);
     terminal t;
     start(&t, 80, (const char *const[]){"-n2", "-q", NULL});
     await_editor(&t);
@@ -413,14 +404,13 @@ START_TEST(nothing_that_deceives_reaches_a_terminal)
     ck_assert_msg(!strstr(t.seen, deceiving[_i].bytes), "%s", t.seen);
     process_result r = TENON(NULL, "run", folder, "And it came to pass", "--temperature=0", "-n2", "--json");
     ck_assert_msg(r.status == 0 && strstr(r.out, deceiving[_i].json), "%s%s", r.out, r.err);
-    process_free(&r);
 }
 END_TEST
 
 int main(void)
 {
     TCase *all = suite_open("cli: chat on a terminal", 600);
-    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_checked_fixture(all, setup, NULL);
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
     suite_add(all, pasted_lines_are_one_message, tab_completes_commands, lines_are_kept_for_the_next_chat,
               control_c_and_mistakes_end_nothing, control_c_before_the_wait_is_seen,

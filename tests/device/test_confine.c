@@ -63,7 +63,6 @@ static void teardown(void)
     kill(victim, SIGKILL);
     waitpid(victim, NULL, 0);
     shmctl(segment, IPC_RMID, NULL);
-    tempdir_remove(folder);
 }
 
 /* ---- deeds on a process or thread: 0, or what went wrong as errno tells ----------------------------------------- */

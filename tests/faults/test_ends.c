@@ -34,7 +34,7 @@ static size_t files_in(const char *folder)
 /* Moments spread over what a whole run takes, and somewhat beyond. */
 static void signal_at_moments(int number, int status)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "out.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "out.safetensors");
     const char *const arguments[] = {
         "logits", LLAMA, "--input", LLAMA "/expected.safetensors", "--output", path, "--kernels=none", "--quiet", NULL};
     struct timespec begin, end;
@@ -56,8 +56,6 @@ static void signal_at_moments(int number, int status)
         ck_assert_msg(left == whole && (ended != 0 || whole), "moment %d: %zu files, %zu of them the result", i, left,
                       whole);
     }
-    free(path);
-    tempdir_remove(folder);
 }
 
 START_TEST(signals_leave_no_files)
@@ -69,7 +67,7 @@ END_TEST
 
 START_TEST(files_that_may_not_grow)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "out.safetensors");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "out.safetensors");
     struct rlimit before, small;
     getrlimit(RLIMIT_FSIZE, &before);
     small = before;
@@ -82,9 +80,6 @@ START_TEST(files_that_may_not_grow)
     process_expect_error(r, 4, "cannot write", "File too large", NULL);
     ck_assert_uint_eq(files_in(folder), 0);
     ck_assert_int_eq(printed.status, 1);
-    process_free(&printed);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -109,8 +104,7 @@ START_TEST(without_proc_the_reason_is_told)
         TENON(NULL, "run", LLAMA, "--tokens", "1,2,3", "-n", "2", "--kernels=auto", "--quiet", "--threads=1");
     unsetenv("LD_PRELOAD");
     ck_assert_int_eq(r.status, 0);
-    ck_assert_msg(strstr(r.err, "tenon: warning: /proc/self/exe: "), "%s", r.err);
-    process_free(&r);
+    suite_expect_in(r.err, "tenon: warning: /proc/self/exe: ");
 #endif
 }
 END_TEST
@@ -120,7 +114,7 @@ static char *copy_of(const char *folder, const char *plugin, const char *name)
     char from[4300];
     snprintf(from, sizeof from, "plugins/%s.so", plugin);
     process_copy_built(from, folder, name);
-    char *to = tempdir_path(folder, name);
+    char *to = tempdir_at(folder, name);
     ck_assert_int_eq(chmod(to, 0644), 0);
     return to;
 }
@@ -147,7 +141,7 @@ static pid_t start_long_run(const char *plugins, int out, int err)
 /* The mapping of a file that another one was renamed over stays: the run goes on with the plugin that it opened. */
 START_TEST(a_plugin_renamed_over_while_in_use)
 {
-    char *folder = tempdir_new(), *plugins = tempdir_path(folder, "plugins");
+    char *folder = tempdir_new(), *plugins = tempdir_at(folder, "plugins");
     mkdir(plugins, 0755);
     char *plugin = copy_of(plugins, "npu_rmsnorm", "npu_rmsnorm.so"),
          *other = copy_of(folder, "npu_swiglu", "other.so");
@@ -163,11 +157,6 @@ START_TEST(a_plugin_renamed_over_while_in_use)
     /* The next one looks at what is there now. */
     process_result r = TENON(NULL, "kernels", "--only-plugins", plugins);
     ck_assert_msg(strstr(r.out, "npu_fused_swiglu") && !strstr(r.out, "npu_fused_rmsnorm"), "%s", r.out);
-    process_free(&r);
-    free(plugin);
-    free(other);
-    free(plugins);
-    tempdir_remove(folder);
 }
 END_TEST
 

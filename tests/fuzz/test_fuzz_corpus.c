@@ -16,7 +16,7 @@ static int replay(const char *folder, int (*fuzz)(const uint8_t *, size_t))
     for (struct dirent *e; (e = readdir(dir));) {
         if (e->d_name[0] == '.')
             continue;
-        char *path = tempdir_path(folder, e->d_name);
+        char *path = tempdir_at(folder, e->d_name);
         size_t size;
         uint8_t *data = tempdir_read(path, &size);
         fuzz(data, size);
@@ -27,7 +27,6 @@ static int replay(const char *folder, int (*fuzz)(const uint8_t *, size_t))
             data[i] ^= (uint8_t)(1u << i % 8);
         }
         free(data);
-        free(path);
         count++;
     }
     closedir(dir);

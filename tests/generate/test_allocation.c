@@ -91,9 +91,9 @@ START_TEST(decoding_allocates_nothing)
     ck_assert(realpath(plugins, absolute) != NULL);
     ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_model *m = test_model_open(folders[_i / 2], NULL);
+    tn_model *m = test_model(folders[_i / 2], .dtype = NULL);
     test_model_apply(m, config, spec);
-    tn_session *s = test_model_session(m, .context = 64);
+    tn_session *s = test_session(m, .context = 64);
     float *logits = malloc(264 * sizeof *logits);
     int failures = 0;
     for (int64_t i = 0; i < 40; i++) /* the first call of each size allocates where kernels are compared then */
@@ -113,8 +113,6 @@ START_TEST(decoding_allocates_nothing)
     long count = atomic_load(&ours);
     ck_assert_int_lt(count, tn_thread_count()); /* all threads but this one may be late */
     free(logits);
-    tn_session_free(s);
-    tn_model_close(m);
     tn_config_free(config);
 }
 END_TEST

@@ -1,7 +1,6 @@
 /* The decode loop on small golden models: what it writes, and everything that ends it. */
 #include "broken.h"
 #include "suite.h"
-#include "tempdir.h"
 #include "test_models.h"
 
 #include <check.h>
@@ -20,7 +19,7 @@ static int64_t prompt_count;
 static void setup(void)
 {
     tn_tensor t;
-    model = test_model_open(FOLDER, NULL);
+    model = test_model(FOLDER, .dtype = NULL);
     expected = tn_safetensors_open(FOLDER "/expected.safetensors", NULL);
     ck_assert_ptr_nonnull(expected);
     ck_assert(tn_safetensors_get(expected, "input_ids", &t));
@@ -34,7 +33,6 @@ static void setup(void)
 
 static void teardown(void)
 {
-    tn_model_close(model);
     tn_safetensors_close(expected);
 }
 
@@ -78,7 +76,7 @@ START_TEST(greedy_tokens_are_those_of_transformers)
 {
     static const int64_t chunks[] = {0, 1, 5};
     for (size_t i = 0; i < 3; i++) {
-        tn_session *s = test_model_session(model, .chunk = chunks[i]);
+        tn_session *s = test_session(model, .chunk = chunks[i]);
         int64_t out[MAX_TOKENS] = {0};
         tn_generate_options o = plain();
         tn_generate_result r = generate(s, &o, out);
@@ -88,7 +86,6 @@ START_TEST(greedy_tokens_are_those_of_transformers)
         ck_assert(r.prompt_seconds > 0 && r.decode_seconds > 0);
         /* The last token is not fed: a caller that goes on begins with it. */
         ck_assert_int_eq(tn_session_length(s), prompt_count + MAX_TOKENS - 1);
-        tn_session_free(s);
     }
 }
 END_TEST
@@ -98,30 +95,28 @@ START_TEST(sampling_follows_the_seed)
     int64_t out[3][MAX_TOKENS] = {{0}};
     static const uint64_t seeds[3] = {1, 1, 2};
     for (int i = 0; i < 3; i++) {
-        tn_session *s = test_model_session(model, .context = 0);
+        tn_session *s = test_session(model, .context = 0);
         tn_generate_options o = plain();
         o.temperature = 2;
         o.seed = seeds[i];
         ck_assert_int_eq(generate(s, &o, out[i]).count, MAX_TOKENS);
-        tn_session_free(s);
     }
     ck_assert_mem_eq(out[0], out[1], sizeof out[0]);
     ck_assert(memcmp(out[0], out[2], sizeof out[0]) != 0);
     ck_assert(memcmp(out[0], greedy, sizeof out[0]) != 0);
     /* One candidate is greedy, whatever the temperature. */
-    tn_session *s = test_model_session(model, .context = 0);
+    tn_session *s = test_session(model, .context = 0);
     tn_generate_options o = plain();
     o.temperature = 2;
     o.top_k = 1;
     generate(s, &o, out[0]);
     ck_assert_mem_eq(out[0], greedy, sizeof out[0]);
-    tn_session_free(s);
 }
 END_TEST
 
 START_TEST(callbacks_see_and_stop)
 {
-    tn_session *s = test_model_session(model, .chunk = 5);
+    tn_session *s = test_session(model, .chunk = 5);
     int64_t out[MAX_TOKENS];
     watch w = {.stop_after = 3};
     tn_generate_options o = plain();
@@ -143,7 +138,6 @@ START_TEST(callbacks_see_and_stop)
     ck_assert_int_eq(r.count, 0);
     ck_assert_int_eq(w.calls, 1);
     ck_assert_int_eq(w.count, 0);
-    tn_session_free(s);
 }
 END_TEST
 
@@ -156,8 +150,8 @@ START_TEST(an_end_of_sequence_ends_it)
     char *folder = broken_copy("llama"), value[64];
     snprintf(value, sizeof value, "[2, %lld]", (long long)greedy[at]);
     broken_json(folder, "config.json", "eos_token_id", value);
-    tn_model *other = test_model_open(folder, NULL);
-    tn_session *s = test_model_session(other, .context = 0);
+    tn_model *other = test_model(folder, .dtype = NULL);
+    tn_session *s = test_session(other, .context = 0);
     int64_t out[MAX_TOKENS];
     tn_generate_options o = plain();
     tn_generate_result r = generate(s, &o, out);
@@ -168,9 +162,6 @@ START_TEST(an_end_of_sequence_ends_it)
     ck_assert_int_eq(r.stop, TN_STOP_EOS);
     ck_assert_int_eq(r.count, at + 1);
     ck_assert_int_eq(out[at], greedy[at]);
-    tn_session_free(s);
-    tn_model_close(other);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -178,16 +169,15 @@ END_TEST
 START_TEST(the_context_ends_it)
 {
     for (int room = 0; room < 3; room++) {
-        tn_session *s = test_model_session(model, .context = prompt_count + room);
+        tn_session *s = test_session(model, .context = prompt_count + room);
         int64_t out[MAX_TOKENS];
         tn_generate_options o = plain();
         tn_generate_result r = generate(s, &o, out);
         ck_assert_int_eq(r.stop, TN_STOP_CONTEXT);
         ck_assert_int_eq(r.count, room + 1);
         ck_assert_mem_eq(out, greedy, (size_t)r.count * sizeof out[0]);
-        tn_session_free(s);
     }
-    tn_session *s = test_model_session(model, .context = prompt_count - 1);
+    tn_session *s = test_session(model, .context = prompt_count - 1);
     tn_generate_options o = plain();
     tn_generate_result r = {.size = sizeof r};
     int64_t out[MAX_TOKENS];
@@ -195,26 +185,24 @@ START_TEST(the_context_ends_it)
     ck_assert_int_eq(tn_generate(s, prompt, prompt_count, &o, out, &r, &err), TN_E_INPUT);
     broken_expect(&err, TN_E_INPUT, "context", NULL);
     ck_assert_int_eq(r.count, 0);
-    tn_session_free(s);
 }
 END_TEST
 
 START_TEST(no_tokens_may_be_asked_for)
 {
-    tn_session *s = test_model_session(model, .context = 0);
+    tn_session *s = test_session(model, .context = 0);
     tn_generate_options o = plain();
     o.max_tokens = 0;
     tn_generate_result r = generate(s, &o, NULL);
     ck_assert_int_eq(r.count, 0);
     ck_assert_int_eq(r.stop, TN_STOP_LENGTH);
     ck_assert_int_eq(tn_session_length(s), prompt_count);
-    tn_session_free(s);
 }
 END_TEST
 
 START_TEST(bad_calls_are_errors)
 {
-    tn_session *s = test_model_session(model, .context = 0);
+    tn_session *s = test_session(model, .context = 0);
     int64_t out[MAX_TOKENS];
     const int64_t outside[] = {1, 264}, negative[] = {-1};
     tn_generate_options o = plain();
@@ -232,7 +220,6 @@ START_TEST(bad_calls_are_errors)
     o.temperature = -1;
     ck_assert_int_eq(tn_generate(s, prompt, 1, &o, out, NULL, NULL), TN_E_USAGE);
     ck_assert_int_eq(tn_generate(s, prompt, 1, &(tn_generate_options){.max_tokens = 3}, out, NULL, NULL), TN_E_USAGE);
-    tn_session_free(s);
 }
 END_TEST
 

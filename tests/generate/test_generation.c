@@ -7,30 +7,25 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define FOLDER "tests/data/models/llama"
 
-/* A copy of the model with this generation_config.json, "" for none. Owned: tempdir_remove. */
+/* A copy of the model with this generation_config.json, "" for none. */
 static char *copy_with(const char *json)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "generation_config.json");
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "generation_config.json");
     tempdir_copy(FOLDER, folder);
     unlink(path);
     if (json[0])
         tempdir_write(path, json, strlen(json));
-    free(path);
     return folder;
 }
 
 static tn_model *open_with(const char *json, tn_error *err)
 {
-    char *folder = copy_with(json);
-    tn_model *m = tn_model_open(folder, NULL, err);
-    tempdir_remove(folder);
-    return m;
+    return tn_model_open(copy_with(json), NULL, err);
 }
 
 /* Greedily, at most 16 tokens. */
@@ -208,12 +203,10 @@ END_TEST
 START_TEST(a_broken_link_is_an_error)
 {
     tn_error err = TN_ERROR_INIT;
-    char *folder = copy_with(""), *path = tempdir_path(folder, "generation_config.json");
+    char *folder = copy_with(""), *path = tempdir_at(folder, "generation_config.json");
     ck_assert_int_eq(symlink("../../blobs/gone", path), 0);
     ck_assert_ptr_null(tn_model_open(folder, NULL, &err));
     broken_expect(&err, TN_E_INPUT, "generation_config.json", "link that leads nowhere", NULL);
-    free(path);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -248,7 +241,7 @@ END_TEST
 /* A penalty that no logit survives keeps every token from coming twice. History counts as what came. */
 START_TEST(a_penalty_keeps_tokens_from_repeating)
 {
-    tn_model *m = test_model_open(FOLDER, NULL);
+    tn_model *m = test_model(FOLDER, .dtype = NULL);
     tn_generate_options o = {.size = sizeof o, .repetition_penalty = 1e30, .ignore_eos = true};
     int64_t out[16], again[16];
     ck_assert_int_eq(continue_prompt(m, &o, 0, out).count, 16);
@@ -261,7 +254,6 @@ START_TEST(a_penalty_keeps_tokens_from_repeating)
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++)
             ck_assert_int_ne(again[i], out[j]);
-    tn_model_close(m);
 }
 END_TEST
 

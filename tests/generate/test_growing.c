@@ -42,9 +42,9 @@ static void teardown(void)
 /* Both sessions get the same pieces, the last of them the rest of the context. */
 static void compare_sessions(const char *name, int64_t rows, const int64_t *pieces, int count, int64_t context)
 {
-    tn_model *m = test_model_open(name, NULL);
-    tn_session *grows = test_model_session(m, .rows = rows, .context = context),
-               *whole = test_model_session(m, .rows = rows, .context = context, .whole_cache = true);
+    tn_model *m = test_model(name, .dtype = NULL);
+    tn_session *grows = test_session(m, .rows = rows, .context = context),
+               *whole = test_session(m, .rows = rows, .context = context, .whole_cache = true);
     size_t logits = (size_t)(rows * test_model_vocab(m)), full = tn_session_cache_bytes(grows), before = 0;
     float *got = malloc(logits * sizeof *got), *want = malloc(logits * sizeof *want);
     ck_assert_uint_eq(tn_session_cache_bytes(whole), full);
@@ -60,11 +60,8 @@ static void compare_sessions(const char *name, int64_t rows, const int64_t *piec
         ck_assert_uint_ge(held, before);
         before = held;
     }
-    tn_session_free(grows);
-    tn_session_free(whole);
     free(got);
     free(want);
-    tn_model_close(m);
 }
 
 /* Not all of the context is filled, which takes minutes without kernels. */
@@ -87,7 +84,7 @@ END_TEST
 START_TEST(memory_follows_the_tokens)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open("llama", NULL);
+    tn_model *m = test_model("llama", .dtype = NULL);
     tn_session *s = test_model_session(m, .context = CONTEXT);
     ck_assert_uint_eq(tn_session_cache_held(s), 0);
     ck_assert_int_eq(feed(s, 1, 0, 1000, NULL, &err), TN_OK);
@@ -98,7 +95,6 @@ START_TEST(memory_follows_the_tokens)
     ck_assert_uint_eq(tn_session_cache_held(s), held);
     tn_session_free(s);
     ck_assert_uint_eq(tn_session_cache_held(NULL), 0);
-    tn_model_close(m);
 }
 END_TEST
 

@@ -35,7 +35,7 @@ static picture_case open_case(const char *name)
     char path[256];
     tn_error err = TN_ERROR_INIT;
     tn_model_info info = {.size = sizeof info};
-    c.model = test_model_open(name, "f32");
+    c.model = test_model(name, .dtype = "f32");
     tn_model_get_info(c.model, &info);
     snprintf(path, sizeof path, DATA "%s/expected.safetensors", name);
     c.expected = tn_safetensors_open(path, &err);
@@ -58,12 +58,11 @@ static picture_case open_case(const char *name)
 static void close_case(picture_case *c)
 {
     tn_safetensors_close(c->expected);
-    tn_model_close(c->model);
 }
 
 static tn_session *new_session(const picture_case *c, int64_t rows, int64_t chunk)
 {
-    return test_model_session(c->model, .rows = rows, .context = c->tokens + BEFORE, .chunk = chunk);
+    return test_session(c->model, .rows = rows, .context = c->tokens + BEFORE, .chunk = chunk);
 }
 
 static void run(tn_session *s, const tn_batch *b, const tn_outputs *out)
@@ -103,7 +102,6 @@ START_TEST(chunks_end_inside_pictures)
         tn_session *s = new_session(&c, 1, chunk);
         run(s, &b, &out);
         near(logits, tensor(&c, "logits").data, c.tokens * c.vocab);
-        tn_session_free(s);
     }
     free(logits);
     close_case(&c);
@@ -142,8 +140,6 @@ START_TEST(rows_of_unlike_length)
     out.logits = alone;
     run(one, &last, &out);
     near(logits + all * c.vocab, alone, all * c.vocab);
-    tn_session_free(two);
-    tn_session_free(one);
     free(ids);
     free(mask);
     free(pixels_twice);
@@ -176,7 +172,6 @@ START_TEST(positions_go_on)
         for (int a = 0; a < 3; a++)
             ck_assert_float_eq(one[a], axes[a * c.tokens + t]);
     }
-    tn_session_free(s);
     free(axes);
     free(logits);
     close_case(&c);
@@ -199,7 +194,6 @@ START_TEST(tokens_follow_pictures)
     run(s, &b, NULL);
     ck_assert_int_eq(tn_generate(s, b.ids + b.tokens, 1, &o, want, NULL, &err), TN_OK);
     ck_assert_mem_eq(out, want, sizeof out);
-    tn_session_free(s);
     close_case(&c);
 }
 END_TEST
@@ -234,7 +228,6 @@ START_TEST(features_from_elsewhere)
     run(s, &b, &out);
     for (int64_t i = 0; i < 3 * c.tokens; i++)
         ck_assert_float_eq(axes[i], (float)(i % c.tokens));
-    tn_session_free(s);
     free(made);
     free(given);
     free(features);
@@ -319,7 +312,6 @@ START_TEST(what_does_not_fit)
     b = good;
     b.sounds = &sounds;
     expect_error(s, &b, "sounds", "the model has no tokens for sounds");
-    tn_session_free(s);
     free(text);
     close_case(&c);
 }
@@ -327,8 +319,8 @@ END_TEST
 
 START_TEST(a_model_that_only_reads)
 {
-    tn_model *m = test_model_open("qwen3", NULL);
-    tn_session *s = test_model_session(m, .context = 4);
+    tn_model *m = test_model("qwen3", .dtype = NULL);
+    tn_session *s = test_session(m, .context = 4);
     tn_pictures images = {.size = sizeof images};
     const int64_t id = 1;
     tn_batch b = {.size = sizeof b, .rows = 1, .tokens = 1, .ids = &id, .images = &images};
@@ -336,8 +328,6 @@ START_TEST(a_model_that_only_reads)
     b.images = NULL;
     b.axes = (const float[]){0, 0, 0};
     expect_error(s, &b, "axes", "one axis");
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 

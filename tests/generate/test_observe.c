@@ -33,7 +33,7 @@ static double now(void)
 
 static tn_model *open_model(const char *spec)
 {
-    tn_model *m = test_model_open(FOLDER, NULL);
+    tn_model *m = test_model(FOLDER, .dtype = NULL);
     test_model_apply(m, NULL, spec);
     return m;
 }
@@ -67,7 +67,7 @@ static const tn_event *find(const seen *s, const char *path)
 START_TEST(eager_operations_are_seen_once)
 {
     tn_model *m = open_model("none");
-    tn_session *s = test_model_session_as(m, NULL);
+    tn_session *s = test_session(m, .rows = 0);
     seen seen = {0};
     ck_assert_int_eq(tn_session_observe(s, see, &seen, NULL), TN_OK);
     double begin = now();
@@ -99,8 +99,6 @@ START_TEST(eager_operations_are_seen_once)
     ck_assert_int_eq(find(&seen, "model.embed_tokens")->tokens, TOKENS);
     ck_assert_int_eq(find(&seen, "lm_head")->tokens, 1);
     free(logits);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -108,7 +106,7 @@ START_TEST(kernels_are_named)
 {
     test_kernel_add(&(test_kernel){.id = "mine", .op = TN_OP_MLP});
     tn_model *m = open_model("mine");
-    tn_session *s = test_model_session_as(m, NULL);
+    tn_session *s = test_session(m, .rows = 0);
     seen seen = {0};
     ck_assert_int_eq(tn_session_observe(s, see, &seen, NULL), TN_OK);
     free(run(m, s));
@@ -120,15 +118,13 @@ START_TEST(kernels_are_named)
     ck_assert_double_eq(mlp->operations, 6.0 * TOKENS * HIDDEN * INTER);
     for (size_t i = 0; i < seen.count; i++)
         ck_assert_int_eq(seen.event[i].kernel != NULL, seen.event[i].op == TN_OP_MLP);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
 START_TEST(watching_changes_no_bit_and_ends)
 {
     tn_model *m = open_model("none");
-    tn_session *s = test_model_session_as(m, NULL);
+    tn_session *s = test_session(m, .rows = 0);
     int64_t vocab = test_model_vocab(m);
     seen seen = {0};
     float *without = run(m, s);
@@ -144,8 +140,6 @@ START_TEST(watching_changes_no_bit_and_ends)
     ck_assert_uint_eq(seen.count, count);
     free(with);
     free(without);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 

@@ -7,14 +7,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <tenon/tenon.h>
 
 enum { TOKENS = 45, CHUNK = 8 };
 
 static tn_session *new_session(tn_model *m, int64_t rows)
 {
-    return test_model_session(m, .rows = rows, .context = TOKENS, .chunk = CHUNK);
+    return test_session(m, .rows = rows, .context = TOKENS, .chunk = CHUNK);
 }
 
 static void feed(tn_session *s, const int64_t *ids, int64_t tokens, float *last)
@@ -33,7 +32,7 @@ START_TEST(another_text_may_follow)
 {
     int64_t before = TOKENS - 6, to = ways[_i].to, ids[TOKENS];
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open(ways[_i].model, "f32");
+    tn_model *m = test_model(ways[_i].model, .dtype = "f32");
     int64_t vocab = test_model_vocab(m);
     float *got = malloc((size_t)vocab * sizeof *got), *want = malloc((size_t)vocab * sizeof *want);
     for (int64_t i = 0; i < TOKENS; i++)
@@ -49,11 +48,8 @@ START_TEST(another_text_may_follow)
     for (int64_t i = 0; i < vocab; i++)
         ck_assert_msg(fabsf(got[i] - want[i]) <= 1e-4f, "%s: %g, not %g", ways[_i].model, (double)got[i],
                       (double)want[i]);
-    tn_session_free(s);
-    tn_session_free(fresh);
     free(got);
     free(want);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -62,7 +58,7 @@ static void expect(tn_session *s, int64_t to, tn_status status, const char *text
     tn_error err = TN_ERROR_INIT;
     int64_t before = tn_session_length(s);
     ck_assert_int_eq(tn_session_rewind(s, to, &err), status);
-    ck_assert_msg(strstr(err.message, text) != NULL, "%s", err.message);
+    suite_expect_in(err.message, text);
     ck_assert_int_eq(tn_session_length(s), before);
 }
 
@@ -77,15 +73,13 @@ static const struct {
 START_TEST(what_is_lost_is_declined)
 {
     int64_t ids[TOKENS];
-    tn_model *m = test_model_open(lost[_i].model, "f32");
+    tn_model *m = test_model(lost[_i].model, .dtype = "f32");
     for (int64_t i = 0; i < TOKENS; i++)
         ids[i] = i % test_model_vocab(m);
     tn_session *s = new_session(m, 1);
     feed(s, ids, TOKENS, NULL);
     expect(s, 2, TN_DECLINED, lost[_i].why);
     ck_assert_int_eq(tn_session_rewind(s, TOKENS, NULL), TN_OK);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -93,16 +87,13 @@ START_TEST(bad_lengths_are_refused)
 {
     int64_t ids[4] = {1, 2, 3, 4};
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open("llama", "f32");
+    tn_model *m = test_model("llama", .dtype = "f32");
     tn_session *s = new_session(m, 1), *two = new_session(m, 2);
     feed(s, ids, 4, NULL);
     expect(s, 5, TN_E_USAGE, "holds 4 tokens and cannot go back to 5");
     expect(s, -1, TN_E_USAGE, "cannot go back to -1");
     expect(two, 0, TN_E_USAGE, "one row");
     ck_assert_int_eq(tn_session_rewind(NULL, 0, &err), TN_E_USAGE);
-    tn_session_free(s);
-    tn_session_free(two);
-    tn_model_close(m);
 }
 END_TEST
 

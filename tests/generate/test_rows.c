@@ -76,8 +76,8 @@ static const char *const models[] = {"llama", "qwen2_sliding", "qwen3_next", "lf
 /* The rows end at different times, and one that ended changes nothing in the others. */
 START_TEST(rows_are_what_they_are_alone)
 {
-    tn_model *m = test_model_open(models[_i], "f32");
-    tn_session *s = test_model_session(m, .rows = ROWS, .context = 64, .chunk = 4);
+    tn_model *m = test_model(models[_i], .dtype = "f32");
+    tn_session *s = test_session(m, .rows = ROWS, .context = 64, .chunk = 4);
     prompts p;
     fill(&p);
     for (int draws = 0; draws < 2; draws++) {
@@ -104,15 +104,13 @@ START_TEST(rows_are_what_they_are_alone)
         free(r);
         tn_session_reset(s);
     }
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
 START_TEST(a_callback_ends_all_rows)
 {
-    tn_model *m = test_model_open("llama", "f32");
-    tn_session *s = test_model_session(m, .rows = ROWS, .context = 64, .chunk = 4);
+    tn_model *m = test_model("llama", .dtype = "f32");
+    tn_session *s = test_session(m, .rows = ROWS, .context = 64, .chunk = 4);
     prompts p;
     fill(&p);
     int64_t out[ROWS * MAX_TOKENS];
@@ -127,16 +125,14 @@ START_TEST(a_callback_ends_all_rows)
         ck_assert_int_eq(r[b]->count, b <= 1 ? 4 : 3);
     }
     free(r);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
 /* Each row has as much room as its own tokens leave. */
 START_TEST(the_context_ends_each_row_by_itself)
 {
-    tn_model *m = test_model_open("llama", "f32");
-    tn_session *s = test_model_session(m, .rows = ROWS, .context = LONGEST + 2, .chunk = 4);
+    tn_model *m = test_model("llama", .dtype = "f32");
+    tn_session *s = test_session(m, .rows = ROWS, .context = LONGEST + 2, .chunk = 4);
     prompts p;
     fill(&p);
     int64_t out[ROWS * MAX_TOKENS];
@@ -148,15 +144,13 @@ START_TEST(the_context_ends_each_row_by_itself)
         ck_assert_int_eq(r[b]->stop, room < MAX_TOKENS ? TN_STOP_CONTEXT : TN_STOP_LENGTH);
     }
     free(r);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
 START_TEST(bad_batches_are_refused)
 {
-    tn_model *m = test_model_open("llama", "f32");
-    tn_session *s = test_model_session(m, .rows = ROWS, .context = LONGEST + 2, .chunk = 4);
+    tn_model *m = test_model("llama", .dtype = "f32");
+    tn_session *s = test_session(m, .rows = ROWS, .context = LONGEST + 2, .chunk = 4);
     prompts p;
     fill(&p);
     int64_t out[ROWS * MAX_TOKENS];
@@ -178,8 +172,6 @@ START_TEST(bad_batches_are_refused)
     ck_assert_int_eq(tn_generate(s, p.ids, 1, &o, out, NULL, NULL), TN_E_USAGE);
     ck_assert_int_eq(tn_session_length(s), 0);
     ck_assert_int_eq(tn_generate_rows(s, &p.batch, &o, out, NULL, NULL), TN_OK);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -225,7 +217,7 @@ static tn_generate_result hooked(tn_model *m, hook *h, double temperature, int64
 /* What the model computed, before penalty and temperature; what is excluded never comes. */
 START_TEST(a_callback_sees_and_changes_logits)
 {
-    tn_model *m = test_model_open("llama", "f32");
+    tn_model *m = test_model("llama", .dtype = "f32");
     tn_error err = TN_ERROR_INIT;
     float logits[MOST_VOCAB];
     prompts p;
@@ -248,13 +240,12 @@ START_TEST(a_callback_sees_and_changes_logits)
     h = (hook){.forbid = 77, .end_at = -1, .write = INFINITY};
     ck_assert_int_eq(hooked(m, &h, 0, other, &err).count, MAX_TOKENS);
     ck_assert(other[0] == 77 && other[MAX_TOKENS - 1] == 77);
-    tn_model_close(m);
 }
 END_TEST
 
 START_TEST(a_callback_of_logits_ends_a_row)
 {
-    tn_model *m = test_model_open("llama", "f32");
+    tn_model *m = test_model("llama", .dtype = "f32");
     tn_error err = TN_ERROR_INIT;
     int64_t out[MAX_TOKENS];
     for (int want = TN_NEXT_END_ROW; want <= TN_NEXT_END_ALL + 1; want++) {
@@ -270,20 +261,19 @@ START_TEST(a_callback_of_logits_ends_a_row)
     h = (hook){.forbid = 5, .end_at = -1, .write = INFINITY};
     hooked(m, &h, 1, out, &err);
     broken_expect(&err, TN_E_INPUT, "one is infinite; on_logits", NULL);
-    tn_model_close(m);
 }
 END_TEST
 
 /* The call for many, with one row, is that for one: bit for bit. */
 START_TEST(one_row_is_a_prompt_alone)
 {
-    tn_model *m = test_model_open("qwen3_moe", "f32");
+    tn_model *m = test_model("qwen3_moe", .dtype = "f32");
     tn_error err = TN_ERROR_INIT;
     prompts p;
     fill(&p);
     int64_t out[MAX_TOKENS], one[MAX_TOKENS];
     hook h = {.forbid = -1, .end_at = -1}, other = h;
-    tn_session *s = test_model_session(m, .context = 64, .chunk = 4);
+    tn_session *s = test_session(m, .context = 64, .chunk = 4);
     tn_generate_options o = plain();
     o.temperature = 1.5;
     o.on_logits = on_logits;
@@ -294,8 +284,6 @@ START_TEST(one_row_is_a_prompt_alone)
     ck_assert_int_eq(tn_generate_rows(s, &p.batch, &o, out, NULL, &err), TN_OK);
     ck_assert_mem_eq(out, one, sizeof out);
     ck_assert_mem_eq(h.first, other.first, sizeof h.first);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 

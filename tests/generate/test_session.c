@@ -107,7 +107,7 @@ START_TEST(threads_may_change_later)
 {
     int64_t ids[TOKENS], n;
     threads_set(1);
-    tn_model *m = test_model_open("qwen3_moe", dtypes[_i]);
+    tn_model *m = test_model("qwen3_moe", .dtype = dtypes[_i]);
     threads_set(1);
     apply_auto(m);
     n = TOKENS * test_model_vocab(m);
@@ -124,13 +124,12 @@ START_TEST(threads_may_change_later)
     threads_set(0);
     free(one);
     free(three);
-    tn_model_close(m);
 }
 END_TEST
 
 START_TEST(chunks_and_steps_agree)
 {
-    tn_model *m = test_model_open(cases[_i], "f32");
+    tn_model *m = test_model(cases[_i], .dtype = "f32");
     int64_t ids[TOKENS], n = TOKENS * test_model_vocab(m);
     fill_ids(ids, TOKENS, test_model_vocab(m));
     float *whole = logits_of(m, ids, TOKENS, 512, TOKENS);
@@ -144,7 +143,6 @@ START_TEST(chunks_and_steps_agree)
         free(other);
     }
     free(whole);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -156,7 +154,7 @@ static const char *const lasts[] = {"llama",   "qwen3_moe",   "deepseek_v2", "qw
 START_TEST(last_logits_alone_agree)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open(lasts[_i / 2], "f32");
+    tn_model *m = test_model(lasts[_i / 2], .dtype = "f32");
     if (_i % 2)
         apply_auto(m);
     int64_t ids[2 * TOKENS], vocab = test_model_vocab(m);
@@ -178,14 +176,13 @@ START_TEST(last_logits_alone_agree)
     }
     free(whole);
     free(last);
-    tn_model_close(m);
 }
 END_TEST
 
 /* A row padded on the left gives what the row alone gives. */
 START_TEST(padding_changes_nothing)
 {
-    tn_model *m = test_model_open(cases[_i], "f32");
+    tn_model *m = test_model(cases[_i], .dtype = "f32");
     tn_error err = TN_ERROR_INIT;
     enum { PAD = 5 };
     int64_t ids[2 * TOKENS], mask[2 * TOKENS], vocab = test_model_vocab(m);
@@ -205,7 +202,6 @@ START_TEST(padding_changes_nothing)
     free(both);
     free(first);
     free(second);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -220,9 +216,9 @@ static void expect_error(tn_session *s, const int64_t *ids, int64_t tokens, cons
 
 START_TEST(bad_input_is_refused_and_leaves_the_session_usable)
 {
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     tn_error err = TN_ERROR_INIT;
-    tn_session *s = test_model_session(m, .context = 8);
+    tn_session *s = test_session(m, .context = 8);
     int64_t ids[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     expect_error(s, ids, 0, "the prompt is empty");
     expect_error(s, ids, 9, "9 tokens do not fit into the context of 8; raise it (--context, ");
@@ -242,14 +238,12 @@ START_TEST(bad_input_is_refused_and_leaves_the_session_usable)
     ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_OK);
     b.rows = 2;
     ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_E_USAGE);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
 START_TEST(absurd_sessions_are_refused)
 {
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     static const tn_session_options bad[] = {
         {.rows = -1}, {.context = -5}, {.context = INT64_MAX}, {.chunk = -1}, {.rows = INT64_MAX}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -259,7 +253,6 @@ START_TEST(absurd_sessions_are_refused)
         ck_assert_ptr_null(tn_session_new(m, &o, &err));
         ck_assert_int_eq(err.code, TN_E_USAGE);
     }
-    tn_model_close(m);
 }
 END_TEST
 

@@ -21,7 +21,7 @@ static tn_status wrong_above(const tn_call *call, tn_error *err)
 
 static tn_model *open_with(int64_t from, const tn_config *config)
 {
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     wrong_from = from;
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE, .forward = wrong_above});
     test_model_apply(m, config, "rope");
@@ -61,7 +61,6 @@ START_TEST(long_chunks_are_checked)
     expect_refused(m, 2, 320);
     expect_made(m, 1, 599);
     expect_made(m, 2, 256);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -70,7 +69,6 @@ START_TEST(right_kernels_have_long_chunks)
     tn_model *m = open_with(INT64_MAX, NULL);
     expect_made(m, 1, 2048);
     expect_made(m, 2, 640);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -79,8 +77,6 @@ START_TEST(unless_nothing_is_checked)
     tn_config *config = test_config("{\"verify\": \"never\"}");
     tn_model *m = open_with(600, config);
     expect_made(m, 1, 640);
-    tn_config_free(config);
-    tn_model_close(m);
 }
 END_TEST
 

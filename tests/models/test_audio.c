@@ -46,7 +46,7 @@ typedef struct ear {
 static ear ear_open(const kind *k, const char *folder, const device *device, tn_dtype dtype, tn_error *err)
 {
     ear e = {.kind = k, .device = device, .copies.device = device};
-    char *path = tempdir_path(folder, "config.json");
+    char *path = tempdir_at(folder, "config.json");
     e.config = config_open(path, err);
     e.weights = e.config ? shards_open(folder, err) : NULL;
     ck_assert_msg(e.weights != NULL, "%s: %s", err->where, err->message);
@@ -64,7 +64,6 @@ static ear ear_open(const kind *k, const char *folder, const device *device, tn_
     ck_assert_int_eq(e.state != NULL, b.status == TN_OK);
     for (size_t i = 0; i < e.graph->site_count && e.state; i++)
         ck_assert_int_eq(op_check_site(&e.graph->sites[i]->site, err), TN_OK);
-    free(path);
     return e;
 }
 
@@ -214,7 +213,7 @@ static const struct {
     {&v3, {90, 30}, 40, 100},  /* rows that the file takes for others than they are                */
 };
 
-/* A copy of the case with other numbers in the tower's config. Owned: tempdir_remove. */
+/* A copy of the case with other numbers in the tower's config. */
 static char *copy_with(const kind *k, const char *const *key, const int64_t *value, int count)
 {
     char *folder = broken_copy(k->model), path[128], number[32];
@@ -255,7 +254,6 @@ START_TEST(other_lengths)
     free(expected);
     free(data);
     ear_close(&e);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -286,7 +284,6 @@ START_TEST(a_wrong_key)
     ck_assert_ptr_null(e.state);
     broken_expect(&err, TN_E_INPUT, of_tensors ? "audio_tower" : wrong_keys[_i].key, wrong_keys[_i].word, NULL);
     ear_close(&e);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -298,7 +295,6 @@ START_TEST(an_unknown_activation)
     ear e = ear_open(&v2, folder, &cpu_device, TN_F32, &err);
     broken_expect(&err, TN_E_INPUT, "activation_function", "swoosh", "gelu", NULL);
     ear_close(&e);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -328,7 +324,6 @@ START_TEST(media_that_do_not_fit)
     ck_assert_int_eq(k->tower->tokens(e.state, &media, &err), -1);
     broken_expect(&err, TN_E_INPUT, wrong_media[_i].word, NULL);
     ear_close(&e);
-    tempdir_remove(folder);
 }
 END_TEST
 

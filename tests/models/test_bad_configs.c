@@ -134,7 +134,6 @@ static void expect_word(const char *file, json_t *config, const char *text, size
                   "%s: %s: '%s' says not %s, %s", file, path, err.message, words[w].word, words[w].known);
     broken_expect(&err, TN_E_INPUT, "config.json", NULL);
     free(list);
-    tempdir_remove(folder);
 }
 
 START_TEST(an_unknown_word)
@@ -216,7 +215,6 @@ static void expect_contradiction(const char *folder_of_case, const char *name, c
                  strstr(err.message, "layer_types'") || strstr(err.message, "_types'");
     ck_assert_msg(names, "%s: %s = %s: neither key nor tensor in '%s: %s'", name, path, number, err.where, err.message);
     broken_expect(&err, TN_E_INPUT, NULL);
-    tempdir_remove(folder);
 }
 
 /* What a file cannot bound, a record does. */
@@ -230,7 +228,6 @@ START_TEST(more_tensors_than_a_record_has)
     shards *record = shards_record(TN_BF16, &err);
     ck_assert_ptr_null(model_open(folder, NULL, record, &err));
     broken_expect(&err, TN_E_INPUT, "model.layers.", "has no such tensor", NULL);
-    tempdir_remove(folder);
 }
 END_TEST
 

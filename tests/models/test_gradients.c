@@ -218,7 +218,7 @@ static bool seen_before(const graph *g, size_t i)
 
 START_TEST(eager_agrees_with_differences)
 {
-    tn_model *model = test_model_open_with(case_folder(_i), .dtype = "f32", .training = true);
+    tn_model *model = test_model(case_folder(_i), .dtype = "f32", .training = true);
     const graph *g = model->target.graph;
     int tried = 0;
     for (size_t i = 0; i < g->site_count; i++)
@@ -227,7 +227,6 @@ START_TEST(eager_agrees_with_differences)
             tried++;
         }
     ck_assert_int_gt(tried, 3);
-    tn_model_close(model);
 }
 END_TEST
 
@@ -242,7 +241,7 @@ START_TEST(kernels_agree_with_eager)
     tn_config *config = tn_config_new();
     ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s: %s", err.where, err.message);
-    tn_model *model = test_model_open_with(case_folder(_i), .dtype = "f32", .training = true);
+    tn_model *model = test_model(case_folder(_i), .dtype = "f32", .training = true);
     tn_verify_row **rows = NULL;
     size_t count = 0, gradients = 0;
     tn_status status = tn_verify_kernels(model, config, "auto", NULL, &rows, &count, &err);
@@ -254,7 +253,6 @@ START_TEST(kernels_agree_with_eager)
     ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_uint_gt(gradients, 0);
     free(rows);
-    tn_model_close(model);
     tn_config_free(config);
 }
 END_TEST

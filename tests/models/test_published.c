@@ -76,7 +76,6 @@ START_TEST(all_layers_fit_together)
                           type, millions, sizes[i].millions);
         }
     tn_model_close(model);
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -97,13 +96,13 @@ static void make_checkpoint(const char *model_type, int layers, const char *fold
 /* Some tokens give numbers, and not the same for all. */
 static void run(const char *folder)
 {
-    tn_model *model = test_model_open(folder, NULL);
+    tn_model *model = test_model(folder, .dtype = NULL);
     int64_t vocab = test_model_vocab(model);
     int64_t ids[TOKENS];
     for (int64_t i = 0; i < TOKENS; i++)
         ids[i] = 1 + i * 37 % (VOCAB - 1);
     float *logits = malloc((size_t)(TOKENS * vocab) * sizeof *logits), least = INFINITY, most = -INFINITY;
-    tn_session *session = test_model_session(model, .context = TOKENS);
+    tn_session *session = test_session(model, .context = TOKENS);
     test_model_run(session, TOKENS, ids, .logits = logits);
     for (int64_t i = 0; i < TOKENS * vocab; i++) {
         ck_assert_msg(isfinite(logits[i]), "logit %lld is %g", (long long)i, (double)logits[i]);
@@ -112,8 +111,6 @@ static void run(const char *folder)
     }
     ck_assert_float_gt(most, least);
     free(logits);
-    tn_session_free(session);
-    tn_model_close(model);
 }
 
 /* As many layers as show each kind, or as few as are small enough. */
@@ -134,7 +131,6 @@ START_TEST(few_layers_run)
             run(folder);
             layers = 0;
         }
-        tempdir_remove(folder);
     }
 }
 END_TEST

@@ -6,7 +6,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define CHUNKS "kernels: chunk_size has no effect here: kernels choose the sizes of their chunks"
@@ -138,13 +137,11 @@ END_TEST
 /* A file with these members, which is removed again. */
 static tn_config *load(const char *members, const char *text, char *path, tn_error *err)
 {
-    char *folder = tempdir_new(), *file = tempdir_path(folder, "kernels.json"), all[512];
+    char *folder = tempdir_new(), *file = tempdir_at(folder, "kernels.json"), all[512];
     int n = snprintf(all, sizeof all, "{%s%s}", members, text);
     tempdir_write(file, all, (size_t)n);
     snprintf(path, 4096, "%s", file);
     tn_config *config = tn_config_load(file, err);
-    free(file);
-    tempdir_remove(folder);
     return config;
 }
 

@@ -23,11 +23,6 @@ static void set_up(void)
     folder = tempdir_new();
 }
 
-static void tear_down(void)
-{
-    tempdir_remove(folder);
-}
-
 static char *read_built(const char *name, size_t *size)
 {
     char path[4300];
@@ -77,16 +72,13 @@ START_TEST(c17_names_of_files_are_escaped)
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     expect_clean(r.out);
     expect_clean(r.err);
-    ck_assert_msg(strstr(r.out, shown) != NULL, "%s", r.out);
-    process_free(&r);
+    suite_expect_in(r.out, shown);
     r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     expect_clean(r.err);
     json_t *list = printed_text(r.out);
     ck_assert_uint_eq(json_array_size(list), 3);
     const char *file = json_string_value(json_object_get(find(list, "test_rms_norm"), "file"));
     ck_assert_str_eq(strrchr(file, '/'), shown);
-    json_decref(list);
-    process_free(&r);
 }
 END_TEST
 
@@ -101,19 +93,17 @@ START_TEST(c17_names_of_refused_files_are_escaped)
     snprintf(line, sizeof line, "%s: quarantined: its constructor crashed with SIGSEGV", shown);
     expect_clean(r.out);
     expect_clean(r.err);
-    ck_assert_msg(strstr(r.out, line) != NULL, "%s", r.out);
-    process_free(&r);
+    suite_expect_in(r.out, line);
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     expect_clean(r.err);
-    ck_assert_msg(strstr(r.err, line) != NULL, "%s", r.err);
-    process_free(&r);
+    suite_expect_in(r.err, line);
 }
 END_TEST
 
 START_TEST(c17_a_folder_of_any_name_is_bearable)
 {
-    char *odd = tempdir_path(folder, "odd\n\033[1m\xff");
+    char *odd = tempdir_at(folder, "odd\n\033[1m\xff");
     ck_assert_int_eq(mkdir(odd, 0755), 0);
     char *outer = folder;
     folder = odd;
@@ -122,15 +112,11 @@ START_TEST(c17_a_folder_of_any_name_is_bearable)
     process_result r = TENON(NULL, "kernels", "--only-plugins", odd, "--json", "-v");
     json_t *list = printed_text(r.out);
     ck_assert_msg(list && find(list, "test_rms_norm"), "%s%s", r.out, r.err);
-    json_decref(list);
-    process_free(&r);
     ck_assert_int_eq(chmod(odd, 0777), 0);
     r = TENON(NULL, "kernels", "--only-plugins", odd);
     ck_assert_int_eq(r.status, 3);
     expect_clean(r.err);
-    ck_assert_msg(strstr(r.err, "odd\\x0a\\x1b[1m\\xff: writable by everyone"), "%s", r.err);
-    process_free(&r);
-    free(odd);
+    suite_expect_in(r.err, "odd\\x0a\\x1b[1m\\xff: writable by everyone");
 }
 END_TEST
 
@@ -153,18 +139,15 @@ START_TEST(c17_ids_that_nobody_could_type_are_refused)
     ck_assert_ptr_nonnull(at);
     memset(at, 0, sizeof good);
     memcpy(at, ids[_i][0], strlen(ids[_i][0]));
-    char *path = tempdir_path(folder, "odd.so");
+    char *path = tempdir_at(folder, "odd.so");
     tempdir_write(path, content, size);
     process_copy_built("tests/bad_plugins/not_available.so", folder, "z.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     expect_clean(r.err);
     ck_assert_int_eq(r.status, 3);
-    ck_assert_msg(strstr(r.err, ids[_i][1]) != NULL, "%s", r.err);
+    suite_expect_in(r.err, ids[_i][1]);
     json_t *list = printed_text(r.out);
     ck_assert_uint_eq(json_array_size(list), 2);
-    json_decref(list);
-    process_free(&r);
-    free(path);
     free(content);
 }
 END_TEST
@@ -177,13 +160,11 @@ START_TEST(c17_other_texts_are_escaped)
     char *content = read_built("good", &size), *at = memmem(content, size, good, sizeof good);
     ck_assert_ptr_nonnull(at);
     memcpy(at, "f\xfcr alle", sizeof good);
-    char *path = tempdir_path(folder, "odd.so");
+    char *path = tempdir_at(folder, "odd.so");
     tempdir_write(path, content, size);
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     json_t *list = printed_json(&r, 0);
     ck_assert_str_eq(json_string_value(json_object_get(find(list, "test_rms_norm"), "summary")), "f\\xfcr alle");
-    json_decref(list);
-    free(path);
     free(content);
 }
 END_TEST
@@ -191,20 +172,17 @@ END_TEST
 START_TEST(c17_what_is_for_another_machine_is_listed_as_such)
 {
     size_t size;
-    char *content = read_built("good", &size), *path = tempdir_path(folder, "elsewhere.so");
+    char *content = read_built("good", &size), *path = tempdir_at(folder, "elsewhere.so");
     ((Elf64_Ehdr *)(void *)content)->e_machine =
         ((Elf64_Ehdr *)(void *)content)->e_machine == EM_S390 ? EM_PPC64 : EM_S390;
     tempdir_write(path, content, size);
     process_copy_built("tests/bad_plugins/good.so", folder, "good.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_msg(r.status == 0, "%s", r.err);
-    ck_assert_msg(strstr(r.out, "test_rms_norm  cpu     1.0.0    yes "), "%s", r.out);
-    ck_assert_msg(strstr(r.out, "/elsewhere.so: skipped: built for another machine: expected "), "%s", r.out);
-    process_free(&r);
+    suite_expect_in(r.out, "test_rms_norm  cpu     1.0.0    yes ");
+    suite_expect_in(r.out, "/elsewhere.so: skipped: built for another machine: expected ");
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
-    process_free(&r);
-    free(path);
     free(content);
 }
 END_TEST
@@ -212,7 +190,7 @@ END_TEST
 START_TEST(c17_what_is_for_another_device_is_listed_as_such)
 {
     size_t size;
-    char *content = read_built("good", &size), *path = tempdir_path(folder, "elsewhere.so");
+    char *content = read_built("good", &size), *path = tempdir_at(folder, "elsewhere.so");
     char *at = memmem(content, size, "\0cpu\0", 5);
     ck_assert_ptr_nonnull(at);
     memcpy(at, "\0npu\0", 5);
@@ -225,8 +203,6 @@ START_TEST(c17_what_is_for_another_device_is_listed_as_such)
     ck_assert_str_eq(json_string_value(json_object_get(kernel, "device")), "npu");
     ck_assert(json_is_false(json_object_get(kernel, "available")));
     ck_assert_str_eq(json_string_value(json_object_get(kernel, "reason")), "for device 'npu', not for 'cpu'");
-    json_decref(list);
-    free(path);
     free(content);
 }
 END_TEST
@@ -254,8 +230,7 @@ START_TEST(b14_without_kernels_no_plugin_is_opened)
     process_copy_built("tests/bad_plugins/conduct.so", folder, "conduct.so");
     setenv("BAD_PLUGIN", "prints", 1);
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
-    ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* opened in the program itself      */
-    process_free(&r);
+    suite_expect_in(r.out, "from the constructor\n"); /* opened in the program itself      */
     static const char *const commands[][6] = {{"inspect", MODEL},
                                               {"run", MODEL, "And", "-n1"},
                                               {"run", MODEL, "And", "-n1", "--device=cpu"},
@@ -266,19 +241,17 @@ START_TEST(b14_without_kernels_no_plugin_is_opened)
         ck_assert_msg(r.status == 0, "%s", r.err);
         ck_assert_ptr_null(strstr(r.out, "from the constructor"));
         ck_assert_ptr_null(strstr(r.err, "from the constructor"));
-        process_free(&r);
     }
     r = TENON(NULL, "bench", MODEL, "--kernels=none", "--against=auto", "--only-plugins", folder, "--prompt=4",
               "--decode=1", "--repeat=1");
-    ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* the other side wants it           */
-    process_free(&r);
+    suite_expect_in(r.out, "from the constructor\n"); /* the other side wants it           */
 }
 END_TEST
 
 int main(void)
 {
     TCase *tc = suite_open("names from outside", 240);
-    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_add_loop_test(tc, c17_names_of_files_are_escaped, 0, sizeof names / sizeof names[0]);
     tcase_add_loop_test(tc, c17_names_of_refused_files_are_escaped, 0, sizeof names / sizeof names[0]);
     suite_add(tc, c17_a_folder_of_any_name_is_bearable);

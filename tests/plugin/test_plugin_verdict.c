@@ -11,20 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tn_plugin_info info_of(const char *name)
-{
-    tn_plugin_info info = {.size = sizeof info};
-    ck_assert_msg(plugin_box_info(name, &info), "%s is not listed", name);
-    return info;
-}
-
 static char *verdict_path(const char *sha256)
 {
-    char *cache = tempdir_path(plugin_box_root(), "cache"), *folder = tempdir_path(cache, "tenon");
-    char *path = tempdir_path(folder, sha256 ? sha256 : "");
-    free(cache);
-    free(folder);
-    return path;
+    return tempdir_at(tempdir_at(plugin_box_root(), "cache/tenon"), sha256 ? sha256 : "");
 }
 
 static size_t files_in(const char *folder)
@@ -57,8 +46,8 @@ START_TEST(verdicts_are_written_once_per_content)
     plugin_box_add("missing_symbol", "missing_symbol.so");
     plugin_box_add("no_note", "no_note.so");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    char *folder = verdict_path(NULL), *good = verdict_path(info_of("good.so").sha256);
-    char *crash = verdict_path(info_of("crash.so").sha256);
+    char *folder = verdict_path(NULL), *good = verdict_path(plugin_box_of("good.so").sha256);
+    char *crash = verdict_path(plugin_box_of("crash.so").sha256);
     struct stat st;
     /* Not of missing symbols, whose cause may lie outside of the file, and no temporary files. */
     ck_assert_uint_eq(files_in(folder), 2);
@@ -67,9 +56,6 @@ START_TEST(verdicts_are_written_once_per_content)
     ck_assert_int_eq(stat(crash, &st), 0);
     ck_assert_int_eq(stat(folder, &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0700);
-    free(folder);
-    free(good);
-    free(crash);
 }
 END_TEST
 
@@ -77,10 +63,10 @@ START_TEST(a_quarantined_plugin_is_not_tried_again)
 {
     plugin_box_add("crash", "crash.so");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    char *path = verdict_path(info_of("crash.so").sha256), want[4096];
+    char *path = verdict_path(plugin_box_of("crash.so").sha256), want[4096];
     edit_verdict(path, "SIGSEGV", "SIGFAKE");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    tn_plugin_info info = info_of("crash.so");
+    tn_plugin_info info = plugin_box_of("crash.so");
     ck_assert_int_eq(info.state, TN_PLUGIN_QUARANTINED);
     snprintf(want, sizeof want,
              "its constructor crashed with SIGFAKE when it was tried in a child process earlier; to try it again "
@@ -90,8 +76,7 @@ START_TEST(a_quarantined_plugin_is_not_tried_again)
     /* Another content is another verdict. */
     plugin_box_add("good", "crash.so");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    ck_assert_int_eq(info_of("crash.so").state, TN_PLUGIN_LOADED);
-    free(path);
+    ck_assert_int_eq(plugin_box_of("crash.so").state, TN_PLUGIN_LOADED);
 }
 END_TEST
 
@@ -100,13 +85,12 @@ static void expect_disbelief(void (*spoil)(const char *path))
 {
     plugin_box_add("crash", "crash.so");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    char *path = verdict_path(info_of("crash.so").sha256);
+    char *path = verdict_path(plugin_box_of("crash.so").sha256);
     edit_verdict(path, "SIGSEGV", "SIGFAKE");
     spoil(path);
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    tn_plugin_info info = info_of("crash.so");
+    tn_plugin_info info = plugin_box_of("crash.so");
     ck_assert_str_eq(info.reason, "its constructor crashed with SIGSEGV when it was tried in a child process");
-    free(path);
 }
 
 static void writable_file(const char *path)
@@ -162,7 +146,7 @@ END_TEST
 
 START_TEST(without_a_cache_every_scan_tries)
 {
-    char *file = tempdir_path(plugin_box_root(), "file");
+    char *file = tempdir_at(plugin_box_root(), "file");
     tempdir_write(file, "", 0);
     setenv("XDG_CACHE_HOME", _i == 0 ? file : "relative", 1);
     setenv("HOME", "", 1);
@@ -170,12 +154,11 @@ START_TEST(without_a_cache_every_scan_tries)
     plugin_box_add("crash", "crash.so");
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-        ck_assert_int_eq(info_of("good.so").state, TN_PLUGIN_LOADED);
-        ck_assert_str_eq(info_of("crash.so").reason,
+        ck_assert_int_eq(plugin_box_of("good.so").state, TN_PLUGIN_LOADED);
+        ck_assert_str_eq(plugin_box_of("crash.so").reason,
                          "its constructor crashed with SIGSEGV when it was tried in a child process");
     }
     ck_assert(!tempdir_exists("relative"));
-    free(file);
 }
 END_TEST
 
@@ -185,11 +168,9 @@ START_TEST(the_home_folder_holds_the_cache_otherwise)
     setenv("HOME", plugin_box_root(), 1);
     plugin_box_add("good", "good.so");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    char *cache = tempdir_path(plugin_box_root(), ".cache/tenon"),
-         *file = tempdir_path(cache, info_of("good.so").sha256);
+    char *cache = tempdir_at(plugin_box_root(), ".cache/tenon"),
+         *file = tempdir_at(cache, plugin_box_of("good.so").sha256);
     ck_assert(tempdir_exists(file));
-    free(cache);
-    free(file);
 }
 END_TEST
 
@@ -201,12 +182,12 @@ START_TEST(a_hang_that_did_not_spin_is_remembered_for_a_while)
     setenv("TENON_TRIAL_SECONDS", "0.5", 1);
     plugin_box_add("endless_wait", "plugin.so");
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    ck_assert_str_eq(info_of("plugin.so").reason, reason);
+    ck_assert_str_eq(plugin_box_of("plugin.so").reason, reason);
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    ck_assert_msg(strstr(info_of("plugin.so").reason, " earlier; to try it again delete "), "%s",
-                  info_of("plugin.so").reason);
+    ck_assert_msg(strstr(plugin_box_of("plugin.so").reason, " earlier; to try it again delete "), "%s",
+                  plugin_box_of("plugin.so").reason);
     /* When that is over. */
-    char *path = verdict_path(info_of("plugin.so").sha256), *text = tempdir_read(path, &size),
+    char *path = verdict_path(plugin_box_of("plugin.so").sha256), *text = tempdir_read(path, &size),
          *until = strstr(text, "\nuntil ");
     ck_assert_ptr_nonnull(until);
     ck_assert(until[7] != '0');
@@ -214,16 +195,15 @@ START_TEST(a_hang_that_did_not_spin_is_remembered_for_a_while)
         *digit = '1';
     tempdir_write(path, text, size);
     ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
-    ck_assert_str_eq(info_of("plugin.so").reason, reason);
+    ck_assert_str_eq(plugin_box_of("plugin.so").reason, reason);
     free(text);
-    free(path);
 }
 END_TEST
 
 int main(void)
 {
     TCase *tc = suite_open("plugin verdicts", 240);
-    tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
+    tcase_add_checked_fixture(tc, plugin_box_open, NULL);
     suite_add(tc, verdicts_are_written_once_per_content, a_quarantined_plugin_is_not_tried_again);
     tcase_add_loop_test(tc, a_verdict_that_others_could_have_written_is_not_believed, 0, 7);
     tcase_add_loop_test(tc, without_a_cache_every_scan_tries, 0, 2);

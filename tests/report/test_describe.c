@@ -13,7 +13,7 @@
 
 static tn_model *open_with_kernels(const char *name)
 {
-    tn_model *m = test_model_open(name, NULL);
+    tn_model *m = test_model(name, .dtype = NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "mlp", .op = TN_OP_MLP});
     return m;
@@ -24,6 +24,7 @@ static char *describe(tn_model *m, const tn_report *report, tn_graph_format form
     tn_error err = TN_ERROR_INIT;
     char *out = tn_model_describe(m, report, format, explain, &err);
     ck_assert_msg(out != NULL, "%s", err.message);
+    suite_keep(out, free);
     return out;
 }
 
@@ -50,7 +51,7 @@ static void expect_line(const char *text, const char *a, const char *b)
 START_TEST(text_folds_equal_layers)
 {
     tn_model *m = open_with_kernels("qwen3");
-    tn_report *report = tn_model_plan(m, NULL, "auto", NULL);
+    tn_report *report = test_plan(m, NULL, "auto");
     char *text = describe(m, report, TN_GRAPH_TEXT, false);
     ck_assert_ptr_nonnull(strstr(text, "Qwen3ForCausalLM (qwen3, "));
     expect_line(text, "layers.0-1 ", "(2 alike)");
@@ -61,12 +62,8 @@ START_TEST(text_folds_equal_layers)
     expect_line(text, "apply_rotary_pos_emb", "ROPE");
     ck_assert_uint_eq(count_of(text, "self_attn"), 1);
     ck_assert_ptr_nonnull(strstr(text, report->summary));
-    free(text);
     text = describe(m, NULL, TN_GRAPH_TEXT, false); /* what is applied: nothing */
     ck_assert_ptr_null(strstr(text, "* norm"));
-    free(text);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -78,8 +75,6 @@ START_TEST(layers_that_differ_stand_apart)
     expect_line(text, "layers.0 ", "Qwen3DecoderLayer");
     expect_line(text, "layers.1 ", "Qwen3DecoderLayer");
     ck_assert_uint_eq(count_of(text, "* norm"), 1);
-    free(text);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -90,17 +85,14 @@ START_TEST(sums_are_shown_where_taken)
     test_kernel_add(&(test_kernel){.id = "pair", .op = TN_OP_ADD_RMS_NORM});
     char *text = describe(m, NULL, TN_GRAPH_TEXT, false);
     ck_assert_ptr_null(strstr(text, "+ residual"));
-    free(text);
-    tn_report *report = tn_model_plan(m, NULL, "pair", NULL);
+    tn_report *report = test_plan(m, NULL, "pair");
     text = describe(m, report, TN_GRAPH_TEXT, false);
     expect_line(text, "+ residual ", "ADD_RMS_NORM * pair");
     expect_line(text, "  post_attention_layernorm ", "RMS_NORM       (pair)");
     expect_line(text, "layers.0 ", "Qwen3DecoderLayer");
     ck_assert_uint_eq(count_of(text, "* pair"), 4);
-    free(text);
     text = describe(m, report, TN_GRAPH_DOT, true);
     ck_assert_ptr_nonnull(strstr(text, "ADD_RMS_NORM: </font><font point-size=\"10\"><b>pair</b>"));
-    free(text);
     text = describe(m, report, TN_GRAPH_JSON, true);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     json_t *model = json_array_get(json_object_get(root, "modules"), 0);
@@ -112,9 +104,6 @@ START_TEST(sums_are_shown_where_taken)
     ck_assert_str_eq(json_string_value(json_object_get(outer, "op")), "ADD_RMS_NORM");
     ck_assert_str_eq(json_string_value(json_object_get(outer, "kernel")), "pair");
     json_decref(root);
-    free(text);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -123,7 +112,7 @@ START_TEST(explain_shows_decisions)
 {
     tn_model *m = open_with_kernels("qwen3");
     test_kernel_add(&(test_kernel){.id = "idle", .op = TN_OP_MOE_BLOCK});
-    tn_report *report = tn_model_plan(m, NULL, "norm", NULL);
+    tn_report *report = test_plan(m, NULL, "norm");
     char *text = describe(m, report, TN_GRAPH_TEXT, true);
     ck_assert_ptr_nonnull(strstr(text, "+ norm: takes it"));
     ck_assert_ptr_nonnull(strstr(text, "- mlp: kernels: not among those asked for"));
@@ -133,9 +122,6 @@ START_TEST(explain_shows_decisions)
                                  "\nno implementation for ADD_RMS_NORM (4 sites), ROPE (1 site), LINEAR (15 sites), "
                                  "ATTENTION (2 sites)\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nidle: this model has none of the operations that it implements\n"));
-    free(text);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -157,7 +143,7 @@ static void walk_json(json_t *modules, const char *kernel, size_t *count, size_t
 START_TEST(json_is_complete)
 {
     tn_model *m = open_with_kernels("qwen3");
-    tn_report *report = tn_model_plan(m, NULL, "auto", NULL);
+    tn_report *report = test_plan(m, NULL, "auto");
     char *text = describe(m, report, TN_GRAPH_JSON, true);
     json_error_t error;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
@@ -173,9 +159,6 @@ START_TEST(json_is_complete)
     ck_assert(json_is_null(json_object_get(site, "kernel")));
     ck_assert_uint_eq(json_array_size(json_object_get(site, "verdicts")), 2);
     json_decref(root);
-    free(text);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -196,14 +179,14 @@ END_TEST
 START_TEST(dot_is_valid)
 {
     tn_model *m = open_with_kernels("qwen3_moe");
-    tn_report *report = tn_model_plan(m, NULL, "auto", NULL);
+    tn_report *report = test_plan(m, NULL, "auto");
     char *dot = describe(m, report, TN_GRAPH_DOT, true);
     ck_assert_uint_eq(count_of(dot, "digraph"), 1);
     ck_assert_ptr_nonnull(strstr(dot, "<b>norm</b></font>"));
     ck_assert_ptr_nonnull(strstr(dot, "has a kernel"));
     if (system("dot -V >/dev/null 2>&1") == 0) {
-        char command[1024], *folder = tempdir_new(), *in = tempdir_path(folder, "g.dot");
-        char *svg = tempdir_path(folder, "g.svg"), *said = tempdir_path(folder, "stderr");
+        char command[1024], *folder = tempdir_new(), *in = tempdir_at(folder, "g.dot");
+        char *svg = tempdir_at(folder, "g.svg"), *said = tempdir_at(folder, "stderr");
         tempdir_write(in, dot, strlen(dot));
         snprintf(command, sizeof command, "dot -Tsvg '%s' >'%s' 2>'%s'", in, svg, said);
         ck_assert_int_eq(system(command), 0);
@@ -212,16 +195,9 @@ START_TEST(dot_is_valid)
         ck_assert_ptr_nonnull(strstr(picture, ">norm</text>"));
         ck_assert_ptr_nonnull(strstr(picture, "Qwen3MoeSparseMoeBlock"));
         free(picture);
-        free(in);
-        free(svg);
-        free(said);
-        tempdir_remove(folder);
     } else {
         puts("SKIPPED drawings: dot is not installed");
     }
-    free(dot);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 

@@ -26,7 +26,7 @@ START_TEST(sums_have_sites)
                                        "model.layers.1.post_attention_layernorm", "model.norm"};
     static const char *const without[] = {"model.layers.0.input_layernorm", "model.layers.0.self_attn.q_norm",
                                           "model.layers.1.self_attn.k_norm"};
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
         const graph_site *sum = site_at(m, with[i], TN_OP_ADD_RMS_NORM), *own = site_at(m, with[i], TN_OP_RMS_NORM);
         ck_assert_ptr_nonnull(sum);
@@ -42,14 +42,13 @@ START_TEST(sums_have_sites)
         ck_assert_ptr_null(site_at(m, without[i], TN_OP_ADD_RMS_NORM));
         ck_assert_ptr_null(site_at(m, without[i], TN_OP_RMS_NORM)->outer);
     }
-    tn_model_close(m);
 }
 END_TEST
 
 /* A kernel for the pair has the norm with it; reverting gives both back. */
 START_TEST(pairs_are_taken_whole)
 {
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     tn_report *report = NULL;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .priority = 5});
     test_kernel_add(&(test_kernel){.id = "pair", .op = TN_OP_ADD_RMS_NORM});
@@ -77,7 +76,6 @@ START_TEST(pairs_are_taken_whole)
     ck_assert_ptr_nonnull(sum->bound.impl);
     ck_assert_ptr_null(own->bound.impl);
     ck_assert_ptr_nonnull(site_at(m, "model.layers.1.input_layernorm", TN_OP_RMS_NORM)->bound.impl);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -123,7 +121,7 @@ static bool is_zero(const float *x, size_t n)
  * norm, at some places or all. */
 START_TEST(sums_are_the_same)
 {
-    tn_model *m = test_model_open("qwen3", dtypes[_i]);
+    tn_model *m = test_model("qwen3", .dtype = dtypes[_i]);
     size_t n;
     float *eager = outputs_of(m, &n);
     ck_assert(!is_zero(eager, n));
@@ -141,7 +139,6 @@ START_TEST(sums_are_the_same)
         test_model_apply(m, NULL, "none");
     }
     free(eager);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -157,7 +154,7 @@ static tn_status adds_twice(const tn_call *call, tn_error *err)
 /* The kernel's sum is what the layers behind it and the hidden states see. */
 START_TEST(the_kernels_sum_is_used)
 {
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     size_t n, hidden = ROWS * TOKENS * (size_t)m->info.hidden, logits = ROWS * TOKENS * (size_t)m->info.vocab;
     float *eager = outputs_of(m, &n);
     test_kernel_add(&(test_kernel){.id = "twice", .op = TN_OP_ADD_RMS_NORM, .forward = adds_twice});
@@ -170,8 +167,6 @@ START_TEST(the_kernels_sum_is_used)
     ck_assert(memcmp(a + 2 * hidden, b + 2 * hidden, hidden * sizeof *a)); /* final norm     */
     free(eager);
     free(with);
-    tn_config_free(config);
-    tn_model_close(m);
 }
 END_TEST
 

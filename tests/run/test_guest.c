@@ -174,7 +174,7 @@ START_TEST(nothing_is_held_between_looks)
 {
     tn_error err = TN_ERROR_INIT;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     test_model_apply(m, NULL, "norm");
     int before = open_descriptors();
     tn_session *s = tn_session_new(m, NULL, &err);
@@ -183,7 +183,6 @@ START_TEST(nothing_is_held_between_looks)
         ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_OK);
     ck_assert_int_eq(open_descriptors(), before);
     tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -206,7 +205,7 @@ START_TEST(the_host_puts_it_back)
 {
     static const int64_t goods[] = {0, 2, 30};
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = forward});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm,rope", NULL, &err), TN_OK);
@@ -226,7 +225,6 @@ START_TEST(the_host_puts_it_back)
         suite_expect_in(tn_notice_get(i), changes[_i].says);
         suite_expect_in(tn_notice_get(i), "; it was put back");
     }
-    tn_model_close(m);
 }
 END_TEST
 
@@ -236,7 +234,7 @@ static const tn_status statuses[] = {TN_DECLINED, TN_E_CANCELLED, TN_E_MEMORY,
 START_TEST(every_failure_is_the_kernels)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32");
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = forward});
     test_model_apply(m, NULL, "norm");
     returned = statuses[_i];
@@ -244,7 +242,6 @@ START_TEST(every_failure_is_the_kernels)
     ck_assert_str_eq(err.where, "norm");
     suite_expect_in(err.message, "forward failed at model.layers.0.");
     suite_expect_in(err.message, " with 5 tokens: it returned ");
-    tn_model_close(m);
 }
 END_TEST
 
@@ -357,7 +354,7 @@ static tn_status packing_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 START_TEST(no_weight_can_be_written)
 {
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
-    tn_model *m = test_model_open("qwen3_moe", dtypes[_i]);
+    tn_model *m = test_model("qwen3_moe", .dtype = dtypes[_i]);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .plan = packing_plan});
     test_model_apply(m, NULL, "norm");
     for (size_t i = 0; i < m->target.graph->site_count; i++) {
@@ -372,14 +369,13 @@ START_TEST(no_weight_can_be_written)
                               site->site.path);
             }
     }
-    tn_model_close(m);
 }
 END_TEST
 
 /* The process is looked at when the first guest of a step is called, and not where none is. */
 START_TEST(a_step_without_guests_is_not_looked_at)
 {
-    tn_model *m = test_model_open("qwen3", NULL);
+    tn_model *m = test_model("qwen3", .dtype = NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_model_apply(m, NULL, "norm");
     guest_watch w;
@@ -395,7 +391,6 @@ START_TEST(a_step_without_guests_is_not_looked_at)
     guest_watch_end(&w);
     ck_assert_uint_eq(umask(before), 0);
     guest_watch_close(&w);
-    tn_model_close(m);
 }
 END_TEST
 

@@ -25,13 +25,7 @@ static tn_config *config_of(const char *json)
 static void setup(void)
 {
     unchecked = config_of("{}");
-    model = test_model_open("qwen3", "f32");
-}
-
-static void teardown(void)
-{
-    tn_model_close(model);
-    tn_config_free(unchecked);
+    model = test_model("qwen3", .dtype = "f32");
 }
 
 /* Norms 9, MLPs 2 with 3 products each, 9 products beside them, 4 sums before norms. */
@@ -42,10 +36,7 @@ static void add(const char *id, tn_op op, int32_t priority)
 
 static tn_report *plan_of(const tn_config *config, const char *spec)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_report *report = tn_model_plan(model, config ? config : unchecked, spec, &err);
-    ck_assert_msg(report != NULL, "%s: %s", err.where, err.message);
-    return report;
+    return test_plan(model, config ? config : unchecked, spec);
 }
 
 static void __attribute__((sentinel)) expect_error(const tn_config *config, const char *spec, const char *where, ...)
@@ -70,7 +61,6 @@ static void __attribute__((sentinel)) expect_sites(const char *spec, ...)
     for (const char *id = va_arg(pairs, const char *); id; id = va_arg(pairs, const char *))
         ck_assert_int_eq(test_model_sites_of(report, id), va_arg(pairs, int));
     va_end(pairs);
-    tn_report_free(report);
     test_model_apply(model, unchecked, spec);
 }
 
@@ -116,9 +106,8 @@ START_TEST(a_tie_is_settled_and_told)
     add("zero", TN_OP_RMS_NORM, -1);
     tn_report *report = plan_of(NULL, "auto");
     ck_assert_int_eq(test_model_sites_of(report, "one"), 9);
-    ck_assert_msg(strstr(report->summary, "one 9/9 RMS_NORM; tie: one before two (9 sites, by id); "
-                                          "without a site: zero (one has its sites); eager: "),
-                  "%s", report->summary);
+    suite_expect_in(report->summary, "one 9/9 RMS_NORM; tie: one before two (9 sites, by id); "
+                                     "without a site: zero (one has its sites); eager: ");
     const tn_overlap *o = overlap_of(report, "two");
     ck_assert_str_eq(o->winner, "one");
     ck_assert_int_eq(o->sites, 9);
@@ -129,7 +118,6 @@ START_TEST(a_tie_is_settled_and_told)
     ck_assert_str_eq(overlap_of(report, "zero")->reason,
                      "priority: one has 0, this kernel -1; choose with --kernels=auto,zero");
     ck_assert_uint_eq(report->note_count, 0);
-    tn_report_free(report);
 }
 END_TEST
 
@@ -147,14 +135,11 @@ START_TEST(named_kernels_come_before_those_of_auto)
     expect_sites("rope,two,-one,auto", "one", 0, "two", 9, "rope", 1, NULL);
     tn_report *report = plan_of(NULL, "auto,two");
     ck_assert_str_eq(kernel_of(report, "one")->reason, "order: two is asked for by name");
-    tn_report_free(report);
     report = plan_of(NULL, "auto,-one");
     ck_assert_str_eq(kernel_of(report, "one")->reason, "left out by -one");
     ck_assert_ptr_null(overlap_of(report, "one"));
-    tn_report_free(report);
     report = plan_of(NULL, "two");
     ck_assert_ptr_null(kernel_of(report, "one")); /* nobody asked for it                            */
-    tn_report_free(report);
 }
 END_TEST
 
@@ -167,15 +152,12 @@ START_TEST(order_is_preference)
     tn_report *report = plan_of(NULL, "two,one");
     expect_note(report, "kernels: one takes no site: two stands before it and has them");
     ck_assert_str_eq(kernel_of(report, "one")->reason, "order: two is asked for first");
-    tn_report_free(report);
     /* The second of two has what the first one's options leave. */
     tn_config *config = config_of("{\"options\": {\"two\": {\"modules\": [\"model.layers.0.*\"]}}}");
     report = plan_of(config, "two,one");
     ck_assert_int_eq(test_model_sites_of(report, "two"), 4);
     ck_assert_int_eq(test_model_sites_of(report, "one"), 5);
     ck_assert_uint_eq(report->note_count, 0);
-    tn_report_free(report);
-    tn_config_free(config);
 }
 END_TEST
 
@@ -198,12 +180,10 @@ START_TEST(a_named_inner_kernel_beats_an_outer_one_of_auto)
                      "inside: linear, asked for by name, takes model.layers.0.mlp.gate_proj inside");
     ck_assert_str_eq(overlap_of(report, "mlp")->winner, "linear");
     ck_assert_int_eq(overlap_of(report, "mlp")->sites, 2);
-    ck_assert_msg(strstr(report->summary, "without a site: mlp (linear has its sites)"), "%s", report->summary);
-    tn_report_free(report);
+    suite_expect_in(report->summary, "without a site: mlp (linear has its sites)");
     report = plan_of(NULL, "auto");
     ck_assert_int_eq(overlap_of(report, "linear")->sites, 6);
     ck_assert_str_eq(overlap_of(report, "linear")->winner, "mlp");
-    tn_report_free(report);
 }
 END_TEST
 
@@ -215,8 +195,6 @@ START_TEST(a_named_inner_kernel_wins_only_where_it_takes_a_site)
     tn_report *report = plan_of(config, "auto,linear");
     ck_assert_int_eq(test_model_sites_of(report, "linear"), 1);
     ck_assert_int_eq(test_model_sites_of(report, "mlp"), 1);
-    tn_report_free(report);
-    tn_config_free(config);
 }
 END_TEST
 
@@ -229,14 +207,12 @@ START_TEST(norms_inside_sums)
     expect_sites("pair,norm", "norm", 5, "pair", 4, NULL);
     expect_sites("norm,pair", "norm", 9, "pair", 0, NULL);
     /* Layers whose reasons differ in their own paths only are shown once. */
-    tn_model *demo = tn_model_open("models/demo", NULL, NULL);
-    tn_report *report = tn_model_plan(demo, unchecked, "auto,norm", NULL);
+    tn_model *demo = test_model("models/demo", .dtype = NULL);
+    tn_report *report = test_plan(demo, unchecked, "auto,norm");
     char *text = tn_model_describe(demo, report, TN_GRAPH_TEXT, true, NULL);
     ck_assert_ptr_nonnull(strstr(text, "inside: norm, asked for by name, takes model.layers.1.input_layernorm inside"));
     ck_assert_ptr_nonnull(strstr(text, "    layers.1-3 "));
     free(text);
-    tn_report_free(report);
-    tn_model_close(demo);
 }
 END_TEST
 
@@ -257,7 +233,6 @@ START_TEST(kernels_of_other_devices_only_say_so)
         ck_assert_uint_eq(report->note_count, 1);
         ck_assert_str_eq(report->notes[0], notes[i]);
         ck_assert_int_eq(test_model_sites_of(report, "norm"), i < 3 ? 9 : 0);
-        tn_report_free(report);
     }
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(tn_apply_kernel(model, NULL, "far_norm", NULL, &err), TN_E_KERNEL);
@@ -268,8 +243,6 @@ START_TEST(kernels_of_other_devices_only_say_so)
     tn_config *config = config_of("{\"options\": {\"far_norm\": {\"modules\": [\"x\"]}}, \"disable\": [\"far_*\"]}");
     tn_report *report = plan_of(config, "auto");
     ck_assert_uint_eq(report->note_count, 0);
-    tn_report_free(report);
-    tn_config_free(config);
 }
 END_TEST
 
@@ -290,7 +263,6 @@ START_TEST(kernels_that_are_declined)
         ck_assert_uint_eq(report->note_count, 1);
         ck_assert_str_eq(report->notes[0], told[i].note);
         ck_assert_int_eq(test_model_sites_of(report, "norm"), told[i].sites);
-        tn_report_free(report);
     }
     expect_error(NULL, "liger_kernel", "kernels", LIGER "; write auto or other ids; there are: norm", NULL);
     expect_error(NULL, "cuda_fused_moe,liger_kernel", "kernels", CUDA "; write auto or other ids", NULL);
@@ -301,11 +273,9 @@ START_TEST(kernels_that_are_declined)
     test_kernel_add(&(test_kernel){.id = "liger_kernel", .op = TN_OP_RMS_NORM, .device = "npu"});
     tn_report *report = plan_of(NULL, "liger_kernel");
     expect_note(report, "kernels: liger_kernel is for device npu, and this model is on cpu; no kernel is left");
-    tn_report_free(report);
     add("liger_kernel", TN_OP_RMS_NORM, 0);
     report = plan_of(NULL, "liger_kernel");
     ck_assert_int_eq(test_model_sites_of(report, "liger_kernel"), 9);
-    tn_report_free(report);
 }
 END_TEST
 
@@ -347,16 +317,13 @@ START_TEST(a_file_that_names_no_kernel)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tn_config *config = config_of(wrong[i].json);
         expect_error(config, NULL, "/kernels.json", wrong[i].words, wrong[i].near, NULL);
-        tn_report_free(plan_of(config, "none")); /* no kernels, no mistakes                        */
-        tn_config_free(config);
+        plan_of(config, "none"); /* no kernels, no mistakes                        */
     }
     tn_config *config = config_of("{\"disable\": [\"acme_*\", \"npu_n*\"]}");
     tn_report *report = plan_of(config, NULL);
     ck_assert_uint_eq(report->note_count, 1);
     expect_note(report, "/kernels.json: key 'disable': 'acme_*' matches no kernel that a plugin brought");
     ck_assert_int_eq(test_model_sites_of(report, "npu_norm"), 0);
-    tn_report_free(report);
-    tn_config_free(config);
 }
 END_TEST
 
@@ -365,8 +332,6 @@ START_TEST(without_any_kernel_names_are_warned_of)
     tn_config *config = config_of("{\"options\": {\"npu_norm\": {\"modules\": [\"*\"]}}}");
     tn_report *report = plan_of(config, "auto");
     expect_note(report, "/kernels.json: key 'options': 'npu_norm' is no kernel that a plugin brought");
-    tn_report_free(report);
-    tn_config_free(config);
 }
 END_TEST
 
@@ -380,16 +345,12 @@ START_TEST(patterns_that_match_no_module)
     tn_report *report = plan_of(one, "auto");
     expect_note(report, words);
     ck_assert_int_eq(test_model_sites_of(report, "norm"), 0);
-    tn_report_free(report);
     expect_error(one, "norm", "/kernels.json", "key 'options': norm takes no site: 'model.layer.0.*' matches no module",
                  NULL);
     report = plan_of(two, "norm"); /* the other pattern does */
     expect_note(report, words);
     ck_assert_int_eq(test_model_sites_of(report, "norm"), 1);
-    tn_report_free(report);
-    tn_report_free(plan_of(one, "none"));
-    tn_config_free(one);
-    tn_config_free(two);
+    plan_of(one, "none");
 }
 END_TEST
 
@@ -407,8 +368,6 @@ START_TEST(patterns_that_lack_a_part)
         tn_config *config = config_of(text);
         tn_report *report = plan_of(config, "auto");
         expect_note(report, pairs[i][1]);
-        tn_report_free(report);
-        tn_config_free(config);
     }
 }
 END_TEST
@@ -421,17 +380,13 @@ START_TEST(reports_hold_what_is_told)
     tn_report *report = plan_of(NULL, "auto");
     ck_assert_str_eq(kernel_of(report, "moe_block")->reason, "this model has no MOE_BLOCK");
     char *text = tn_model_describe(model, report, TN_GRAPH_TEXT, false, NULL);
-    ck_assert_msg(strstr(text, "\nlinear     lost 6 sites to mlp: covered: mlp has the MLP around this site\n"), "%s",
-                  text);
-    ck_assert_msg(strstr(text, "\nmoe_block  0 sites: this model has no MOE_BLOCK\n"), "%s", text);
+    suite_expect_in(text, "\nlinear     lost 6 sites to mlp: covered: mlp has the MLP around this site\n");
+    suite_expect_in(text, "\nmoe_block  0 sites: this model has no MOE_BLOCK\n");
     free(text);
     text = tn_model_describe(model, report, TN_GRAPH_JSON, false, NULL);
-    ck_assert_msg(strstr(text, "{\"kernel\": \"linear\", \"winner\": \"mlp\", \"sites\": 6, \"reason\": \"covered: "),
-                  "%s", text);
-    ck_assert_msg(strstr(text, "{\"id\": \"moe_block\", \"sites\": 0, \"reason\": \"this model has no MOE_BLOCK\"}"),
-                  "%s", text);
+    suite_expect_in(text, "{\"kernel\": \"linear\", \"winner\": \"mlp\", \"sites\": 6, \"reason\": \"covered: ");
+    suite_expect_in(text, "{\"id\": \"moe_block\", \"sites\": 0, \"reason\": \"this model has no MOE_BLOCK\"}");
     free(text);
-    tn_report_free(report);
     report = tn_model_report(model, NULL);
     ck_assert_uint_eq(report->kernel_count + report->overlap_count + report->note_count, 0);
     tn_report_free(report);
@@ -441,7 +396,7 @@ END_TEST
 int main(void)
 {
     TCase *c = suite_open("choosing", 120);
-    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_checked_fixture(c, setup, NULL);
     suite_add(c, a_tie_is_settled_and_told, named_kernels_come_before_those_of_auto, order_is_preference,
               a_named_inner_kernel_beats_an_outer_one_of_auto, a_named_inner_kernel_wins_only_where_it_takes_a_site,
               norms_inside_sums, kernels_of_other_devices_only_say_so, kernels_that_are_declined,

@@ -30,7 +30,7 @@ static double always_waits(void)
 
 static tn_model *open_model(void)
 {
-    tn_model *m = test_model_open("qwen3", NULL);
+    tn_model *m = test_model("qwen3", .dtype = NULL);
     setenv("TENON_MEASURE", "yes", 1);
     setenv("XDG_CACHE_HOME", "/nonexistent", 1);
     return m;
@@ -89,25 +89,22 @@ START_TEST(what_is_slower_than_eager_is_not_applied)
 {
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
-    tn_report *report = test_model_report(m, NULL, "auto");
+    tn_report *report = test_report(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
     const tn_verdict *v = verdict_of(report, "model.norm", "slow");
     ck_assert(!v->taken);
     ck_assert_msg(strstr(v->reason, "measured: slower") && strstr(v->measured, "512 tokens "), "%s", v->reason);
     char *text = tn_model_describe(m, report, TN_GRAPH_TEXT, false, NULL);
-    ck_assert_msg(strstr(text, "measured:\n  slow RMS_NORM (4): 1 token "), "%s", text);
+    suite_expect_in(text, "measured:\n  slow RMS_NORM (4): 1 token ");
     free(text);
     text = tn_model_describe(m, report, TN_GRAPH_JSON, false, NULL);
     ck_assert_ptr_nonnull(
         strstr(text, "{\"kernel\": \"slow\", \"op\": \"RMS_NORM\", \"sites\": 4, \"taken\": false, \"times\": \"1 t"));
     free(text);
     ck_assert_ptr_nonnull(strstr(report->summary, "no kernels; slower here: slow; eager: "));
-    tn_report_free(report);
     /* Nor is it planned. */
-    report = tn_model_plan(m, NULL, "auto", NULL);
+    report = test_plan(m, NULL, "auto");
     ck_assert_ptr_null(report->sites[0]->kernel);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -116,9 +113,8 @@ START_TEST(what_is_slower_at_one_size_is_not_used_at_that_size)
     static tn_status (*const forwards[])(const tn_call *, tn_error *) = {slow_with_one, slow_with_some, slow_with_many};
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_ROPE, .forward = forwards[_i]});
-    tn_report_free(test_model_report(m, NULL, "auto"));
+    test_model_apply(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "slow", 1u << _i), 0);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -126,9 +122,8 @@ START_TEST(what_is_asked_for_by_name_is_applied_however_slow)
 {
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
-    tn_report_free(test_model_report(m, NULL, "slow"));
+    test_model_apply(m, NULL, "slow");
     ck_assert_uint_eq(bound(m, "slow", 7), 9);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -137,22 +132,19 @@ START_TEST(it_can_be_turned_off)
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
     tn_config *config = test_config("{\"measure\": false}");
-    tn_report *report = test_model_report(m, config, "auto");
+    tn_report *report = test_report(m, config, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 9);
     ck_assert_str_eq(verdict_of(report, "model.norm", "slow")->measured, "");
-    tn_report_free(report);
     ck_assert_int_eq(tn_config_set_measure(config, true, NULL), TN_OK);
-    tn_report_free(test_model_report(m, config, "auto"));
+    test_model_apply(m, config, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
     setenv("TENON_MEASURE", "no", 1);
-    tn_report_free(test_model_report(m, NULL, "auto"));
+    test_model_apply(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 9);
     tn_error err = TN_ERROR_INIT;
     setenv("TENON_MEASURE", "maybe", 1);
     ck_assert_ptr_null(tn_model_open("tests/data/models/qwen3", NULL, &err));
     ck_assert_msg(strstr(err.where, "TENON_MEASURE") && strstr(err.message, "maybe"), "%s: %s", err.where, err.message);
-    tn_config_free(config);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -162,9 +154,8 @@ START_TEST(a_slower_kernel_of_higher_priority_is_left_out)
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always, .priority = 9});
     test_kernel_add(&(test_kernel){.id = "other", .op = TN_OP_RMS_NORM});
-    tn_report_free(test_model_report(m, NULL, "auto"));
+    test_model_apply(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -182,12 +173,10 @@ START_TEST(what_dies_when_it_is_timed_is_refused)
 {
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_when_timed});
-    tn_report *report = test_model_report(m, NULL, "auto");
+    tn_report *report = test_report(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "dies", 7), 0);
     ck_assert_msg(strstr(verdict_of(report, "model.norm", "dies")->reason, "when it was timed"), "%s",
                   verdict_of(report, "model.norm", "dies")->reason);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -205,15 +194,13 @@ static tn_status dies_when_timed_on(const tn_call *call, tn_error *err)
 
 START_TEST(all_threads_take_part)
 {
-    tn_model_close(open_model());
-    tn_model *m = test_model_open_with("qwen3", .threads = 2);
+    open_model();
+    tn_model *m = test_model("qwen3", .threads = 2);
     deadly = _i;
     test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_when_timed_on});
-    tn_report *report = test_model_report(m, NULL, "auto");
+    tn_report *report = test_report(m, NULL, "auto");
     const char *reason = verdict_of(report, "model.norm", "dies")->reason;
     ck_assert_msg((strstr(reason, "when it was timed") != NULL) == (_i == 2), "%s", reason);
-    tn_report_free(report);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -232,7 +219,7 @@ START_TEST(a_session_leaves_out_the_sizes)
     tn_error err = TN_ERROR_INIT;
     int64_t ids[40] = {0};
     test_kernel_add(&(test_kernel){.id = "counts", .op = TN_OP_MLP, .forward = counts});
-    tn_report_free(test_model_report(m, NULL, "counts"));
+    test_model_apply(m, NULL, "counts");
     for (size_t i = 0; i < m->target.graph->site_count; i++)
         m->target.graph->sites[i]->bound.not_at = 1u << _i;
     tn_session *s = test_model_session(m, .context = 64);
@@ -244,7 +231,6 @@ START_TEST(a_session_leaves_out_the_sizes)
     for (int size = 0; size < GRAPH_SIZES; size++)
         ck_assert_msg((calls_at[size] == 0) == (size == _i), "%d calls of size %d", calls_at[size], size);
     tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -266,21 +252,19 @@ START_TEST(few_tokens_have_room_behind_many)
     } models[] = {{"qwen3", TN_OP_MLP}, {"qwen3_vl", TN_OP_MLP}, {"qwen3_omni_moe_thinker", TN_OP_MOE_BLOCK}};
     int64_t ids[40] = {0};
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open(models[_i].path, NULL);
+    tn_model *m = test_model(models[_i].path, .dtype = NULL);
     int64_t vocab = test_model_vocab(m);
     test_kernel_add(&(test_kernel){.id = "much", .op = models[_i].op, .plan = takes_much});
-    tn_report_free(test_model_report(m, NULL, "much"));
+    test_model_apply(m, NULL, "much");
     ck_assert_uint_gt(bound(m, "much", 7), 0);
     for (size_t i = 0; i < m->target.graph->site_count; i++)
         m->target.graph->sites[i]->bound.not_at = 1u << GRAPH_SOME | 1u << GRAPH_MANY;
-    tn_session *s = test_model_session(m, .context = 64);
+    tn_session *s = test_session(m, .context = 64);
     float *logits = malloc((size_t)vocab * sizeof *logits);
     tn_batch b = {.size = sizeof b, .ids = ids, .rows = 1, .tokens = 40};
     tn_outputs outputs = {.size = sizeof outputs, .last_logits = logits};
     ck_assert_msg(tn_session_run(s, &b, &outputs, &err) == TN_OK, "%s: %s", err.where, err.message);
     free(logits);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -311,15 +295,12 @@ START_TEST(what_gains_by_itself_and_not_in_a_step_is_left_out)
     tn_config *config = test_config("{\"verify\": \"never\", \"kernels\": [\"auto\", \"between\"]}");
     test_kernel_add(&(test_kernel){.id = "instant", .op = TN_OP_RMS_NORM, .forward = instant});
     test_kernel_add(&(test_kernel){.id = "between", .op = TN_OP_ROPE, .forward = comes_between});
-    tn_report *report = test_model_report(m, config, NULL);
+    tn_report *report = test_report(m, config, NULL);
     /* Steps of many tokens take so long on a busy machine that they are not timed. */
     ck_assert_uint_eq(bound(m, "instant", 1u << GRAPH_ONE | 1u << GRAPH_SOME), 0);
     ck_assert_uint_eq(bound(m, "between", 7), 1);
     const tn_verdict *v = verdict_of(report, "model.norm", "instant");
-    ck_assert_msg(strstr(v->measured, ", used: no gain in a step"), "%s", v->measured);
-    tn_report_free(report);
-    tn_config_free(config);
-    tn_model_close(m);
+    suite_expect_in(v->measured, ", used: no gain in a step");
 }
 END_TEST
 
@@ -338,13 +319,10 @@ START_TEST(what_dies_in_a_step_is_refused)
     tn_config *config = test_config("{\"verify\": \"never\", \"kernels\": [\"auto\", \"between\"]}");
     test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_among_others});
     test_kernel_add(&(test_kernel){.id = "between", .op = TN_OP_ROPE, .forward = comes_between});
-    tn_report *report = test_model_report(m, config, NULL);
+    tn_report *report = test_report(m, config, NULL);
     ck_assert_uint_eq(bound(m, "dies", 7), 0);
     const tn_verdict *v = verdict_of(report, "model.norm", "dies");
-    ck_assert_msg(strstr(v->reason, "when whole steps were timed: crashed with SIGABRT"), "%s", v->reason);
-    tn_report_free(report);
-    tn_config_free(config);
-    tn_model_close(m);
+    suite_expect_in(v->reason, "when whole steps were timed: crashed with SIGABRT");
 }
 END_TEST
 
@@ -369,7 +347,6 @@ START_TEST(waiting_for_processors_is_added_up)
     ck_assert_double_eq(measure_waited_in("/nonexistent"), 0);
     ck_assert(!measure_is_busy(0, 1) && !measure_is_busy(0.04, 1));
     ck_assert(measure_is_busy(0.06, 1) && measure_is_busy(2, 1));
-    tempdir_remove(folder);
 }
 END_TEST
 
@@ -444,14 +421,13 @@ START_TEST(the_next_run_remembers)
     /* What is not a measurement is made again. */
     spoil(folder, "nan nan x");
     char *fourth = measured(config, 1, never_waits);
-    ck_assert_msg(strstr(fourth, "512 tokens"), "%s", fourth);
+    suite_expect_in(fourth, "512 tokens");
     free(first);
     free(second);
     free(third);
     free(fourth);
     free(absolute);
     tn_config_free(config);
-    tempdir_remove(folder);
 }
 END_TEST
 

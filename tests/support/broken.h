@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <tenon/tenon.h>
 
-/* A copy of tests/data/models/NAME in a temporary folder. Owned: tempdir_remove. */
+/* A copy of tests/data/models/NAME in a temporary folder. As tempdir_new. */
 char *broken_copy(const char *name);
 
 /* Sets a key of folder/file (a JSON object) to a value written in JSON, or removes it (NULL). path may reach into

@@ -1,9 +1,11 @@
 /* A temporary folder of plugins. */
 #include "plugin_box.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include "tempdir.h"
 
+#include <check.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -42,19 +44,11 @@ void plugin_box_open(void)
     load_library();
     umask(022);
     root = tempdir_new();
-    folder = tempdir_path(root, "plugins");
-    char *cache = tempdir_path(root, "cache");
-    if (mkdir(folder, 0755) != 0 || setenv("XDG_CACHE_HOME", cache, 1) != 0)
+    folder = tempdir_at(root, "plugins");
+    if (mkdir(folder, 0755) != 0 || setenv("XDG_CACHE_HOME", tempdir_at(root, "cache"), 1) != 0)
         abort();
     setenv("TENON_MEASURE", "no", 1);       /* so that what is chosen does not depend on them */
     setenv("TENON_TRIAL_SECONDS", "60", 1); /* machines that run tests are busy */
-    free(cache);
-}
-
-void plugin_box_close(void)
-{
-    tempdir_remove(root);
-    free(folder);
 }
 
 const char *plugin_box_folder(void)
@@ -84,11 +78,18 @@ void plugin_box_add(const char *from, const char *as)
     tempdir_copy_file(plugin_box_built(from), folder, as);
 }
 
+static void free_config(void *config)
+{
+    tn_config_free(config);
+}
+
 tn_config *plugin_box_config(const char *json)
 {
     tn_config *config = json ? test_config(json) : tn_config_new();
     if (!config || tn_config_set_plugins(config, folder, NULL) != TN_OK)
         abort();
+    if (!json)
+        suite_keep(config, free_config);
     return config;
 }
 
@@ -96,19 +97,22 @@ tn_status plugin_box_scan(const tn_config *config, tn_error *err)
 {
     if (config)
         return tn_scan(config, err);
-    tn_config *own = plugin_box_config(NULL);
-    tn_status status = tn_scan(own, err);
-    tn_config_free(own);
-    return status;
+    return tn_scan(plugin_box_config(NULL), err);
 }
 
 bool plugin_box_info(const char *name, tn_plugin_info *info)
 {
     info->size = sizeof *info;
-    char *path = tempdir_path(folder, name);
+    const char *path = tempdir_at(folder, name);
     bool found = false;
     for (size_t i = 0; !found && tn_plugin_get(i, info) == TN_OK; i++)
         found = strcmp(info->file, path) == 0;
-    free(path);
     return found;
+}
+
+tn_plugin_info plugin_box_of(const char *name)
+{
+    tn_plugin_info info;
+    ck_assert_msg(plugin_box_info(name, &info), "%s is not listed", name);
+    return info;
 }

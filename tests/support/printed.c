@@ -1,20 +1,26 @@
 /* What the program printed as JSON. */
 #include "printed.h"
 
+#include "suite.h"
+
+static void release(void *root)
+{
+    json_decref(root);
+}
+
 json_t *printed_text(const char *text)
 {
     json_error_t err;
     json_t *root = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &err);
     ck_assert_msg(root != NULL, "%s in %s", err.text, text);
+    suite_keep(root, release);
     return root;
 }
 
-json_t *printed_json(process_result *r, int status)
+json_t *printed_json(const process_result *r, int status)
 {
     ck_assert_msg(r->status == status, "status %d: %s%s", r->status, r->out, r->err);
-    json_t *root = printed_text(r->out);
-    process_free(r);
-    return root;
+    return printed_text(r->out);
 }
 
 const char *printed_string(const json_t *object, const char *key)

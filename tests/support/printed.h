@@ -7,9 +7,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* A text; what a program that ended with this status printed, and frees it. Owned: json_decref. */
+/* A text; what a program that ended with this status printed. Until the test ends. */
 json_t *printed_text(const char *text);
-json_t *printed_json(process_result *r, int status);
+json_t *printed_json(const process_result *r, int status);
 
 /* Members of an object. */
 const char *printed_string(const json_t *object, const char *key);

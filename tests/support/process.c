@@ -123,6 +123,7 @@ static char *file_text(int fd, size_t *length)
     text[size] = '\0';
     *length = (size_t)size;
     close(fd);
+    suite_keep(text, free);
     return text;
 }
 
@@ -142,6 +143,8 @@ process_result process_run(const char *input, const char *const *arguments)
 
 void process_free(process_result *result)
 {
+    suite_forget(result->out);
+    suite_forget(result->err);
     free(result->out);
     free(result->err);
     *result = (process_result){0};
@@ -168,7 +171,6 @@ void process_expect_error(process_result r, int status, ...)
     for (const char *word = va_arg(words, const char *); word; word = va_arg(words, const char *))
         ck_assert_msg(strstr(said, word), "'%s' is not in: %s", word, r.err);
     va_end(words);
-    process_free(&r);
 }
 
 void process_expect_output(process_result r, const char *out)
@@ -176,7 +178,6 @@ void process_expect_output(process_result r, const char *out)
     ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
     if (out)
         ck_assert_str_eq(r.out, out);
-    process_free(&r);
 }
 
 int process_main(void)

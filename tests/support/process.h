@@ -9,7 +9,7 @@
 
 typedef struct process_result {
     int status;      /* exit status, or 128 + the signal that ended it                          */
-    char *out, *err; /* owned; end in NUL                                                       */
+    char *out, *err; /* end in NUL; until the test ends                                         */
     size_t out_length;
 } process_result;
 
@@ -22,6 +22,8 @@ void process_copy_built(const char *from, const char *folder, const char *as);
 /* BUILD/tenon with these arguments (NULL ends them), input on stdin. Aborts the test when it runs for ten minutes, and
  * when escape sequences or carriage returns come out, which have no business in a pipe. */
 process_result process_run(const char *input, const char *const *arguments);
+
+/* What it printed is not wanted any longer. */
 void process_free(process_result *result);
 
 /* process_run, written shorter. */
@@ -32,10 +34,10 @@ void process_free(process_result *result);
 const char *process_said(const process_result *r);
 
 /* Aborts the test unless the program ended with this status, printed nothing on stdout, and one line on stderr that
- * begins with "tenon: " and holds every word (until NULL). Frees r. */
+ * begins with "tenon: " and holds every word (until NULL). */
 void process_expect_error(process_result r, int status, ...) __attribute__((sentinel));
 
-/* Aborts the test unless the program ended well and out (NULL: anything) is what it printed. Frees r. */
+/* Aborts the test unless the program ended well and out (NULL: anything) is what it printed. */
 void process_expect_output(process_result r, const char *out);
 
 /* The same in steps, for tests that do something meanwhile. out and err are the child's file descriptors, taken. */

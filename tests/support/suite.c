@@ -1,10 +1,56 @@
 /* The suite of a test program. */
 #include "suite.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 static Suite *suite;
+
+/* What the running test keeps. */
+typedef struct kept {
+    void *what;
+    void (*release)(void *what);
+    struct kept *before;
+} kept;
+
+static kept *last;
+static bool running;
+
+void suite_keep(void *what, void (*release)(void *what))
+{
+    kept *k = running && what ? malloc(sizeof *k) : NULL;
+    if (!k)
+        return;
+    *k = (kept){what, release, last};
+    last = k;
+}
+
+void suite_forget(const void *what)
+{
+    for (kept **at = &last; *at; at = &(*at)->before)
+        if ((*at)->what == what) {
+            kept *k = *at;
+            *at = k->before;
+            free(k);
+            return;
+        }
+}
+
+static void begin_test(void)
+{
+    running = true;
+}
+
+static void end_test(void)
+{
+    for (kept *k; (k = last);) {
+        last = k->before;
+        k->release(k->what);
+        free(k);
+    }
+    running = false;
+}
 
 TCase *suite_open(const char *name, double seconds)
 {
@@ -13,6 +59,7 @@ TCase *suite_open(const char *name, double seconds)
         suite = suite_create(name);
     if (seconds > 0)
         tcase_set_timeout(tcase, seconds);
+    tcase_add_checked_fixture(tcase, begin_test, end_test);
     suite_add_tcase(suite, tcase);
     return tcase;
 }

@@ -11,6 +11,13 @@ TCase *suite_open(const char *name, double seconds);
 #define suite_add(tcase, ...) suite_add_all(tcase, (const TTest *const[]){__VA_ARGS__, NULL})
 void suite_add_all(TCase *tcase, const TTest *const *tests);
 
+/* Keeps what a test has taken until it ends: then release is called, for what was kept last first. Outside of tests and
+ * what is set up for each nothing is kept, and it stays the caller's. */
+void suite_keep(void *what, void (*release)(void *what));
+
+/* It has been released. */
+void suite_forget(const void *what);
+
 /* Fails the test unless the words are in the text, which may be NULL. */
 void suite_expect_in(const char *text, const char *words);
 

@@ -1,6 +1,8 @@
 /* Temporary folders and files for tests. */
 #include "tempdir.h"
 
+#include "suite.h"
+
 #include <dirent.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -17,25 +19,32 @@ static void need(bool ok, const char *what)
     }
 }
 
-char *tempdir_new(void)
-{
-    const char *base = getenv("TMPDIR");
-    char *folder = tempdir_path(base && base[0] ? base : "/tmp", "tenon-test-XXXXXX");
-    need(mkdtemp(folder) != NULL, folder);
-    return folder;
-}
-
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;
     return remove(path);
 }
 
+static void delete_folder(void *folder)
+{
+    need(nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0, folder);
+    free(folder);
+}
+
+char *tempdir_new(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *folder = tempdir_path(base && base[0] ? base : "/tmp", "tenon-test-XXXXXX");
+    need(mkdtemp(folder) != NULL, folder);
+    suite_keep(folder, delete_folder);
+    return folder;
+}
+
 void tempdir_remove(char *folder)
 {
+    suite_forget(folder);
     if (folder)
-        need(nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0, folder);
-    free(folder);
+        delete_folder(folder);
 }
 
 char *tempdir_path(const char *folder, const char *name)
@@ -44,6 +53,13 @@ char *tempdir_path(const char *folder, const char *name)
     char *path = malloc(size);
     need(path != NULL, name);
     snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+char *tempdir_at(const char *folder, const char *name)
+{
+    char *path = tempdir_path(folder, name);
+    suite_keep(path, free);
     return path;
 }
 

@@ -5,11 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A fresh folder below $TMPDIR or /tmp. Owned: tempdir_remove deletes it with all that it holds and frees the name. */
+/* A fresh folder below $TMPDIR or /tmp, until the test ends (suite.h). tempdir_remove deletes it before that, or where
+ * no test runs, with all that it holds, and frees the name. */
 char *tempdir_new(void);
 void tempdir_remove(char *folder);
 
-/* folder/name. Owned: free(). */
+/* folder/name: until the test ends; owned: free(). */
+char *tempdir_at(const char *folder, const char *name);
 char *tempdir_path(const char *folder, const char *name);
 
 void tempdir_write(const char *path, const void *data, size_t size);

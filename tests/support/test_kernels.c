@@ -1,6 +1,8 @@
 /* Kernels of a test's own. */
 #include "test_kernels.h"
 
+#include "suite.h"
+
 #include "eager/eager.h"
 #include "plugin/plugins.h"
 #include "tempdir.h"
@@ -205,14 +207,18 @@ void test_kernel_add(const test_kernel *k)
     test_kernel_register(&kernel);
 }
 
+static void free_config(void *config)
+{
+    tn_config_free(config);
+}
+
 tn_config *test_config(const char *json)
 {
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
+    char *path = tempdir_at(tempdir_new(), "kernels.json");
     tn_error err = TN_ERROR_INIT;
     tempdir_write(path, json, strlen(json));
     tn_config *config = tn_config_load(path, &err);
     ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
-    free(path);
-    tempdir_remove(folder);
+    suite_keep(config, free_config);
     return config;
 }

@@ -27,7 +27,7 @@ typedef struct test_kernel {
 void test_kernel_add(const test_kernel *kernel);
 void test_kernel_register(const tn_kernel *kernel);
 
-/* What a kernels.json with this content says. Owned: tn_config_free. */
+/* What a kernels.json with this content says. Until the test ends (suite.h). */
 tn_config *test_config(const char *json);
 
 /* The right answer for the operations above, any dtype and strides. */

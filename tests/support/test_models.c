@@ -2,6 +2,7 @@
 #include "test_models.h"
 
 #include "open/model.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -22,11 +23,33 @@ tn_model *test_model_open(const char *name, const char *dtype)
     return test_model_open_with(name, .dtype = dtype);
 }
 
+static void close_model(void *m)
+{
+    tn_model_close(m);
+}
+
+tn_model *test_model_kept(tn_model *m)
+{
+    suite_keep(m, close_model);
+    return m;
+}
+
 tn_session *test_model_session_as(tn_model *m, const tn_session_options *options)
 {
     tn_error err = TN_ERROR_INIT;
     tn_session *s = tn_session_new(m, options, &err);
     ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
+    return s;
+}
+
+static void free_session(void *s)
+{
+    tn_session_free(s);
+}
+
+tn_session *test_session_kept(tn_session *s)
+{
+    suite_keep(s, free_session);
     return s;
 }
 
@@ -49,6 +72,27 @@ tn_report *test_model_report(tn_model *m, const tn_config *config, const char *s
     tn_error err = TN_ERROR_INIT;
     tn_report *report = NULL;
     ck_assert_msg(tn_apply_kernels(m, config, spec, &report, &err) == TN_OK, "%s: %s", err.where, err.message);
+    return report;
+}
+
+static void free_report(void *report)
+{
+    tn_report_free(report);
+}
+
+tn_report *test_report(tn_model *m, const tn_config *config, const char *spec)
+{
+    tn_report *report = test_model_report(m, config, spec);
+    suite_keep(report, free_report);
+    return report;
+}
+
+tn_report *test_plan(tn_model *m, const tn_config *config, const char *spec)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_report *report = tn_model_plan(m, config, spec, &err);
+    ck_assert_msg(report != NULL, "%s: %s", err.where, err.message);
+    suite_keep(report, free_report);
     return report;
 }
 

@@ -91,7 +91,7 @@ START_TEST(folders)
     tn_error err = TN_ERROR_INIT;
     ck_assert_ptr_null(tn_template_open(folder, &err));
     ck_assert_int_eq(err.code, TN_E_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.message, "has no chat template"));
+    suite_expect_in(err.message, "has no chat template");
     tempdir_put(folder, "special_tokens_map.json",
                 "{\"bos_token\": \"other\", \"eos_token\": {\"content\": \"</s>\"}}");
     tempdir_put(
@@ -106,8 +106,7 @@ START_TEST(folders)
     tempdir_put(folder, "tokenizer_config.json", "[");
     tn_error_clear(&err);
     ck_assert_ptr_null(tn_template_open(folder, &err));
-    ck_assert_ptr_nonnull(strstr(err.where, "tokenizer_config.json"));
-    tempdir_remove(folder);
+    suite_expect_in(err.where, "tokenizer_config.json");
 }
 END_TEST
 
@@ -122,7 +121,7 @@ START_TEST(continuing)
     assert_renders(plain, "[{\"content\": \"a\"}, {\"content\": \"b \"}]", &options, "<a><b ");
     assert_renders(trimmed, "[{\"content\": \"a\"}, {\"content\": \"b \"}]", &options, "<a><b");
     ck_assert_int_eq(tn_template_render(none, "[{\"content\": \"b\"}]", 18, &options, &text, NULL, &err), TN_E_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.message, "does not appear"));
+    suite_expect_in(err.message, "does not appear");
     options.add_generation_prompt = true;
     tn_error_clear(&err);
     ck_assert_int_eq(tn_template_render(plain, "[]", 2, &options, &text, NULL, &err), TN_E_USAGE);
@@ -193,7 +192,7 @@ START_TEST(parts_of_contents)
             char *text;
             ck_assert_int_eq(tn_template_render(t, refused[j][0], strlen(refused[j][0]), NULL, &text, NULL, &err),
                              TN_E_INPUT);
-            ck_assert_msg(strstr(err.message, refused[j][1]) != NULL, "%s", err.message);
+            suite_expect_in(err.message, refused[j][1]);
         }
         tn_template_free(t);
     }
@@ -226,7 +225,6 @@ START_TEST(broken_folders)
     assert_folder(folder, NULL, "from 1 file");
     tempdir_put(folder, "chat_template.json", "{\"chat_template\": \"{% if %}\"}");
     expect_no_template(folder, TN_E_INPUT, "chat_template.json:1", "expected an expression");
-    tempdir_remove(folder);
     tn_error err = TN_ERROR_INIT;
     ck_assert_ptr_null(tn_template_parse(NULL, 0, "x", &err));
     ck_assert(err.code == TN_E_USAGE && !strcmp(err.where, "source"));
@@ -321,7 +319,7 @@ START_TEST(deep_messages)
     tn_error err = TN_ERROR_INIT;
     char *text = NULL;
     ck_assert_int_eq(tn_template_render(t, whole, strlen(whole), NULL, &text, NULL, &err), TN_E_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.message, "deeper than"));
+    suite_expect_in(err.message, "deeper than");
     tn_template_free(t);
     free(messages);
     free(whole);

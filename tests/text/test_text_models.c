@@ -14,15 +14,12 @@ START_TEST(unigram_takes_the_best_way)
     assert_ids(t, "abcd", false, "8");
     assert_ids(t, "xaxx", false, "0 1 0");
     assert_ids(t, "", false, "");
-    tn_tokenizer_free(t);
     /* Of equal sums the way found first stays, which begins with the shorter piece. */
     t = opened(UNIGRAM(",\"unk_id\":0", "[\"<unk>\",-9],[\"a\",-1],[\"b\",-1],[\"ab\",-2]") "}");
     assert_ids(t, "ab", false, "3");
-    tn_tokenizer_free(t);
     /* A single character that scores worse than unknown ones is still a piece. */
     t = opened(UNIGRAM(",\"unk_id\":0", "[\"<unk>\",0],[\"a\",-90],[\"\xc3\xa9\xc3\xa9\",-1]") "}");
     assert_ids(t, "a\xc3\xa9\xc3\xa9\xc3\xa9", false, "1 0 2");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -33,7 +30,6 @@ START_TEST(unigram_falls_back_to_bytes)
     assert_ids(t, "x\xc3\xa9x", false, "3 1 2 3");
     assert_ids(t, "x\xc3\xa8x", false, "3 0 3");   /* one byte is missing */
     assert_ids(t, "\xc3\xa9\xc3\xa8", false, "0"); /* they are a run before they are bytes */
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -46,7 +42,6 @@ static void assert_encode_error(const char *json, const char *text, const char *
     ck_assert_int_eq(tn_tokenizer_encode(t, text, strlen(text), false, &ids, &count, &err), TN_E_INPUT);
     ck_assert_ptr_null(ids);
     ck_assert_msg(strstr(err.message, word) && strchr(err.message, ';'), "'%s' lacks '%s'", err.message, word);
-    tn_tokenizer_free(t);
 }
 
 START_TEST(unknown_without_a_token_for_it)
@@ -72,7 +67,6 @@ START_TEST(wordpiece_takes_the_longest)
     assert_ids(t, "una\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", false, "1 4 6 6 6 6 6"); /* eight */
     assert_text(t, (int64_t[]){1, 2, 3, 5}, 4, false, "unaffable u");
     assert_text(t, (int64_t[]){2, 5}, 2, false, "##aff u");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -82,7 +76,6 @@ START_TEST(wordlevel)
                                    "\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",1]}}");
     assert_ids(t, "ab  a c", false, "3 1 0");
     assert_ids(t, "ab", true, "1 3 2");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -96,7 +89,6 @@ static void assert_normal(const char *json, const char *text, const char *expect
     ck_assert(buffer_add(&out, "", 1));
     ck_assert_str_eq(out.data, expected);
     buffer_free(&out);
-    tn_tokenizer_free(t);
 }
 
 #define BERT(accents, lower)                                                                                           \
@@ -164,7 +156,6 @@ static void assert_pieces(const char *json, const char *text, const char *expect
     }
     ck_assert_str_eq(got, expected);
     buffer_free_pieces(&p);
-    tn_tokenizer_free(t);
 }
 
 #define METASPACE(scheme, split)                                                                                       \
@@ -204,17 +195,13 @@ START_TEST(metaspace_at_the_beginning_only)
     assert_ids(t, "ab", false, "1 2 3");
     assert_ids(t, "a<s>b", false, "1 2 4 3");
     assert_ids(t, "<s>b", false, "4 3");
-    tn_tokenizer_free(t);
     t = FIRST("{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}");
     assert_ids(t, "ab", false, "1 2 3");
     assert_ids(t, "  ab", false, "2 3");
-    tn_tokenizer_free(t);
     t = FIRST("{\"type\":\"Replace\",\"pattern\":{\"String\":\"xx\"},\"content\":\"b\"}");
     assert_ids(t, "xxa", false, "3 2"); /* it comes from the second character */
-    tn_tokenizer_free(t);
     t = FIRST("{\"type\":\"Prepend\",\"prepend\":\"b\"}");
     assert_ids(t, "a", false, "1 3 2");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -226,7 +213,6 @@ static void assert_decoded(const char *decoder, const char *text, const int64_t 
              "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{%s}},\"decoder\":%s}", text, decoder);
     tn_tokenizer *t = opened(json);
     assert_text(t, ids, count, false, expected);
-    tn_tokenizer_free(t);
 }
 
 START_TEST(decoders)
@@ -265,7 +251,6 @@ START_TEST(normalized_tokens_are_shown_so)
                                    "\"Hello\",\"special\":true},{\"id\":8,\"content\":\"X\",\"normalized\":false}]}");
     assert_ids(t, "hELLOXx", false, "4 5 0");
     assert_text(t, (int64_t[]){4, 5}, 2, true, "hello X"); /* "hello" is the text of no special token */
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -306,7 +291,6 @@ START_TEST(growth_of_decoded_text_is_bounded)
         ck_assert_int_eq(tn_tokenizer_decode(t, (int64_t[]){0, 0}, 2, false, &text, NULL, &err), TN_E_INPUT);
         ck_assert_msg(strstr(err.message, "decoder: makes more than 64 MB"), "%s", err.message);
         ck_assert_ptr_null(text);
-        tn_tokenizer_free(t);
     }
 }
 END_TEST

@@ -59,7 +59,6 @@ static void assert_normal(const char *json, const char *text, const char *expect
     ck_assert(buffer_add(&out, "", 1));
     ck_assert_str_eq(out.data, expected);
     buffer_free(&out);
-    tn_tokenizer_free(t);
 }
 
 START_TEST(normalizers)
@@ -184,7 +183,6 @@ START_TEST(forms_like_utf8proc)
             buffer_free(&expected);
             buffer_free(&out);
         }
-        tn_tokenizer_free(t);
     }
 }
 END_TEST
@@ -217,7 +215,6 @@ START_TEST(added_tokens)
     assert_ids(t, "ccCC", false, "2 2 13");
     assert_ids(t, "abc", false, "4");
     assert_text(t, (int64_t[]){7, 13, 5}, 3, true, "CC X");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -226,13 +223,11 @@ START_TEST(bpe_options)
     tn_tokenizer *t = opened("{\"model\":{\"vocab\":{" LETTERS "},\"merges\":[[\"ab\",\"c\"],[\"a\",\"b\"]]}}");
     assert_ids(t, "abc", false, "4");
     assert_ids(t, "a?b", false, "3"); /* unknown characters vanish */
-    tn_tokenizer_free(t);
     t = opened("{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"X\",\"vocab\":{" LETTERS
                "},\"merges\":[\"#version: 0.2\",\"a b\"]}}");
     assert_ids(t, "abc", false, "4");
     assert_ids(t, "abca", false, "3 2 0");
     assert_ids(t, "??a?", false, "5 5 0 5");
-    tn_tokenizer_free(t);
     t = opened("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"X\",\"vocab\":{"
                "\"<0xC3>\":8,\"<0xA9>\":9," LETTERS "},\"merges\":[]}}");
     assert_ids(t, "??a?", false, "5 0 5");
@@ -240,7 +235,6 @@ START_TEST(bpe_options)
                "\xc3\xa9"
                "a\xc3\xa8",
                false, "8 9 0 5");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -252,7 +246,6 @@ START_TEST(bpe_affixes)
         "\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"?\":0,\"a\":1,\"##b\":2,\"##b</w>\":3,\"a</w>\":4,\"ab\":5,"
         "\"abb</w>\":6},\"merges\":[\"a ##b\",\"ab ##b</w>\"]},\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"}}");
     assert_ids(t, "a ab abb ba", false, "4 1 3 6 0 0");
-    tn_tokenizer_free(t);
     t = opened("{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"#\",\"vocab\":{\"a\":0,\"#a\":1,\"aa\":2},"
                "\"merges\":[[\"a\",\"#a\"]]}}");
     char text[101], expected[512] = "2"; /* a long word, which falls into parts where no merge joins them */
@@ -261,7 +254,6 @@ START_TEST(bpe_affixes)
     for (int i = 2; i < 100; i++)
         strcat(expected, " 1");
     assert_ids(t, text, false, expected);
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -275,7 +267,6 @@ START_TEST(nul_in_a_token)
     ck_assert_uint_eq(count, 3);
     ck_assert_int_eq(ids[1], 1);
     free(ids);
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -286,7 +277,6 @@ START_TEST(vocabulary_with_gaps)
                              "{\"id\":8,\"content\":\"<t>\"},{\"id\":7,\"content\":\"<s>\",\"lstrip\":true}],"
                              "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]}}");
     assert_ids(t, "ab <s><t>", false, "0 2 9 8");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -302,7 +292,6 @@ START_TEST(templates)
     assert_ids(t, "ab", true, "5 6 0 1 4");
     assert_ids(t, "ab", false, "0 1");
     assert_ids(t, "", true, "5 6 4");
-    tn_tokenizer_free(t);
 }
 END_TEST
 
@@ -328,7 +317,6 @@ START_TEST(steps_of_a_post_processor)
         tn_tokenizer *t = opened(json);
         assert_ids(t, "ab", true, steps[i].expected);
         assert_ids(t, "ab", false, "0 1");
-        tn_tokenizer_free(t);
     }
 }
 END_TEST
@@ -351,19 +339,16 @@ START_TEST(decoders)
     assert_text(t, (int64_t[]){0, 1, 2, 5, 3}, 5, false,
                 UTF8_REPLACEMENT UTF8_REPLACEMENT UTF8_REPLACEMENT UTF8_REPLACEMENT " a");
     assert_text(t, (int64_t[]){0, 1}, 2, false, UTF8_REPLACEMENT UTF8_REPLACEMENT);
-    tn_tokenizer_free(t);
     /* Strip on both sides of each token, and of the whole; Replace across tokens. */
     snprintf(json, sizeof json, "%s{\"type\":\"Strip\",\"content\":\"_\",\"start\":1,\"stop\":1}}", vocab);
     t = opened(json);
     assert_text(t, (int64_t[]){3, 4, 6, 3}, 4, false, "ab_a");
-    tn_tokenizer_free(t);
     snprintf(json, sizeof json,
              "%s{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{\"String\":"
              "\"b___\"},\"content\":\"+\"},{\"type\":\"Strip\",\"content\":\"_\",\"start\":0,\"stop\":2}]}}",
              vocab);
     t = opened(json);
     assert_text(t, (int64_t[]){4, 3, 4, 6}, 4, false, "+a+"); /* b__ _a b__ __ */
-    tn_tokenizer_free(t);
 }
 END_TEST
 

@@ -37,12 +37,18 @@ static inline tn_tokenizer *open_text(const char *json, tn_error *err)
     return open_bytes(json, strlen(json), err);
 }
 
-/* A tokenizer that must open. */
+static inline void free_tokenizer(void *t)
+{
+    tn_tokenizer_free(t);
+}
+
+/* A tokenizer that must open, until the test ends. */
 static inline tn_tokenizer *opened(const char *json)
 {
     tn_error err = TN_ERROR_INIT;
     tn_tokenizer *t = open_text(json, &err);
     ck_assert_msg(t != NULL, "%s: %s", err.where, err.message);
+    suite_keep(t, free_tokenizer);
     return t;
 }
 
@@ -102,7 +108,6 @@ static inline void assert_pretok(const char *pre_tokenizer, const char *text, co
         }
     ck_assert_str_eq(got, expected);
     buffer_free_pieces(&p);
-    tn_tokenizer_free(t);
 }
 
 static inline void assert_split(const char *pattern, const char *behaviour, const char *invert, const char *text,
