@@ -55,7 +55,7 @@ START_TEST(sites_are_performed)
                                    .plan = plan_backward,
                                    .forward = counts_forward,
                                    .backward = counts_backward});
-    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
+    tn_model *m = test_model("qwen3", .dtype = "f32", .training = true);
     const graph_site *site = test_model_site(m, "model.norm", TN_OP_RMS_NORM);
     int64_t shape[2] = {TOKENS, width_of(site)}, count = TOKENS * width_of(site);
     tn_tensor x = optest_random(TN_F32, 2, shape, 1), dy = optest_random(TN_F32, 2, shape, 2);
@@ -77,7 +77,6 @@ START_TEST(sites_are_performed)
     ck_assert_mem_eq(dx[0].data, dx[1].data, (size_t)count * 4);
     ck_assert_mem_eq(dw[0].data, dw[1].data, (size_t)width_of(site) * 4);
     ck_assert(optest_at(&dx[0], 7) != 0 && optest_at(&dw[0], 7) != 0);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -85,7 +84,7 @@ END_TEST
 START_TEST(composed_sites_have_gradients)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = test_model_open_with("qwen3_moe", .dtype = "f32", .training = true);
+    tn_model *m = test_model("qwen3_moe", .dtype = "f32", .training = true);
     static const struct {
         const char *path;
         tn_op op;
@@ -118,14 +117,13 @@ START_TEST(composed_sites_have_gradients)
         }
         ck_assert_double_eq_tol(optest_at(&grads.in[0], 1), slope, 2e-2 * fabs(slope) + 1e-3);
     }
-    tn_model_close(m);
 }
 END_TEST
 
 /* A site with the sizes and weights of golden cases. */
 START_TEST(gradients_are_the_golden_ones)
 {
-    tn_model *m = test_model_open_with("qwen3", .dtype = dtypes[_i], .training = true);
+    tn_model *m = test_model("qwen3", .dtype = dtypes[_i], .training = true);
     graph_site *site = (graph_site *)test_model_site(m, "model.norm", TN_OP_RMS_NORM);
     tn_dtype dtype = (tn_dtype)site->site.meaning[TN_AXIS_DTYPE];
     tn_tensor *own = (tn_tensor *)site->site.param[TN_ROLE_WEIGHT].tensors, kept = *own;
@@ -152,7 +150,6 @@ START_TEST(gradients_are_the_golden_ones)
     ck_assert_int_gt(n, 2);
     *own = kept;
     tn_safetensors_close(file);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -165,8 +162,8 @@ static void expect_refused(tn_status status, tn_status code, const tn_error *err
 
 START_TEST(wrong_tensors_are_refused)
 {
-    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true),
-             *inference = test_model_open("qwen3", "f32");
+    tn_model *m = test_model("qwen3", .dtype = "f32", .training = true),
+             *inference = test_model("qwen3", .dtype = "f32");
     int64_t width = width_of(test_model_site(m, "model.norm", TN_OP_RMS_NORM)), good[2] = {3, width},
             wide[2] = {3, width + 1};
     tn_tensor x = optest_random(TN_F32, 2, good, 1), y = optest_zeros(TN_F32, 2, good);
@@ -217,15 +214,12 @@ START_TEST(wrong_tensors_are_refused)
     status = tn_site_backward(m, "model.norm", TN_OP_RMS_NORM, &x, 1, &grads, &err);
     expect_refused(status, TN_E_USAGE, &err, "gradient of parameter 0 (f32 [3,64]) does not fit");
     ck_assert(optest_at(&y, 0) == 0);
-    tn_model_close(m);
-    tn_model_close(inference);
 }
 END_TEST
 
 int main(void)
 {
-    TCase *c = suite_open("single sites", 120);
-    tcase_add_checked_fixture(c, optest_setup, optest_teardown);
+    TCase *c = optest_suite("single sites", 120);
     suite_add(c, sites_are_performed, composed_sites_have_gradients);
     tcase_add_loop_test(c, gradients_are_the_golden_ones, 0, 3);
     suite_add(c, wrong_tensors_are_refused);

@@ -86,9 +86,10 @@ static void check_case(const tn_call *call, const attention_case *c)
 }
 
 /* A prompt of all tokens at the end of the keys, keys in order. */
-static void make_call(const attention_case *c, tn_dtype dtype, tn_call *call, tn_site *site)
+static tn_call make_call(const attention_case *c, tn_dtype dtype)
 {
-    *site = optest_site(TN_OP_ATTENTION, dtype);
+    tn_call call = optest_call(TN_OP_ATTENTION, dtype, 5, 1);
+    tn_site *site = optest_site_of(&call);
     site->num[TN_NUM_SCALE] = 0.17677669529663687;
     site->dim[TN_DIM_WINDOW] = c->window;
     site->dim[TN_DIM_CHUNK] = c->chunk;
@@ -97,29 +98,28 @@ static void make_call(const attention_case *c, tn_dtype dtype, tn_call *call, tn
                      (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0);
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, 1);
-    *call = (tn_call){.op = TN_OP_ATTENTION, .site = site, .in_count = 5, .out_count = 1};
-    call->in[0] = optest_random(dtype, 4, (int64_t[]){c->batch, c->tokens, c->heads, c->d}, 1);
-    call->in[1] = optest_random(dtype, 4, (int64_t[]){c->batch, c->keys, c->kv_heads, c->d}, 2);
-    call->in[2] = optest_random(dtype, 4, (int64_t[]){c->batch, c->keys, c->kv_heads, c->dv}, 3);
-    call->out[0] = optest_zeros(dtype, 4, (int64_t[]){c->batch, c->tokens, c->heads, c->dv});
+    call.in[0] = optest_random(dtype, 4, (int64_t[]){c->batch, c->tokens, c->heads, c->d}, 1);
+    call.in[1] = optest_random(dtype, 4, (int64_t[]){c->batch, c->keys, c->kv_heads, c->d}, 2);
+    call.in[2] = optest_random(dtype, 4, (int64_t[]){c->batch, c->keys, c->kv_heads, c->dv}, 3);
+    call.out[0] = optest_zeros(dtype, 4, (int64_t[]){c->batch, c->tokens, c->heads, c->dv});
     if (c->strided) {
-        call->in[0] =
+        call.in[0] =
             optest_transpose(optest_random(dtype, 4, (int64_t[]){c->batch, c->heads, c->tokens, c->d}, 1), 1, 2);
-        call->in[1] =
+        call.in[1] =
             optest_transpose(optest_random(dtype, 4, (int64_t[]){c->batch, c->kv_heads, c->keys, c->d}, 2), 1, 2);
-        call->in[2] =
+        call.in[2] =
             optest_transpose(optest_random(dtype, 4, (int64_t[]){c->batch, c->kv_heads, c->keys, c->dv}, 3), 1, 2);
-        call->out[0] =
-            optest_transpose(optest_zeros(dtype, 4, (int64_t[]){c->batch, c->heads, c->tokens, c->dv}), 1, 2);
+        call.out[0] = optest_transpose(optest_zeros(dtype, 4, (int64_t[]){c->batch, c->heads, c->tokens, c->dv}), 1, 2);
     }
-    call->in[3] = optest_zeros(TN_I32, 2, (int64_t[]){c->batch, c->tokens});
-    call->in[4] = optest_zeros(TN_I32, 2, (int64_t[]){c->batch, c->keys});
+    call.in[3] = optest_zeros(TN_I32, 2, (int64_t[]){c->batch, c->tokens});
+    call.in[4] = optest_zeros(TN_I32, 2, (int64_t[]){c->batch, c->keys});
     for (int64_t b = 0; b < c->batch; b++) {
         for (int64_t t = 0; t < c->tokens; t++)
-            optest_set(&call->in[3], b * c->tokens + t, (double)(c->keys - c->tokens + t));
+            optest_set(&call.in[3], b * c->tokens + t, (double)(c->keys - c->tokens + t));
         for (int64_t s = 0; s < c->keys; s++)
-            optest_set(&call->in[4], b * c->keys + s, (double)s);
+            optest_set(&call.in[4], b * c->keys + s, (double)s);
     }
+    return call;
 }
 
 static const attention_case cases[] = {
@@ -140,9 +140,7 @@ static const attention_case cases[] = {
 START_TEST(equals_the_reference)
 {
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        make_call(&cases[_i], dtypes[d], &call, &site);
+        tn_call call = make_call(&cases[_i], dtypes[d]);
         optest_threads(&call);
         check_case(&call, &cases[_i]);
     }
@@ -155,9 +153,7 @@ START_TEST(slots_come_in_any_order)
     const attention_case ring = {
         .batch = 2, .tokens = 9, .keys = 300, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .window = _i ? 200 : 0};
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        make_call(&ring, dtypes[d], &call, &site);
+        tn_call call = make_call(&ring, dtypes[d]);
         for (int64_t b = 0; b < 2; b++)
             for (int64_t s = 0; s < ring.keys; s++) {
                 bool used = s % 5 != 3 && (s < 128 || s >= 256);
@@ -181,9 +177,7 @@ START_TEST(blocks_between_are_left_out)
         for (int64_t tokens = 1; tokens <= 9; tokens += 8) {
             const attention_case ring = {
                 .batch = 1, .tokens = tokens, .keys = 384, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .window = 200};
-            tn_call call;
-            tn_site site;
-            make_call(&ring, dtypes[d], &call, &site);
+            tn_call call = make_call(&ring, dtypes[d]);
             for (int64_t s = 0; s < ring.keys; s++)
                 optest_set(&call.in[4], s, (double)((s + 256) % 384));
             optest_threads(&call);
@@ -196,13 +190,11 @@ START_TEST(a_row_of_one_is_independent_of_its_neighbours)
 {
     /* The last token of a prompt alone, as decoding computes it: another path, the same rule. */
     const attention_case whole = {.batch = 1, .tokens = 60, .keys = 60, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16};
-    tn_call call, last;
-    tn_site site, last_site;
-    make_call(&whole, TN_F32, &call, &site);
+    tn_call call = make_call(&whole, TN_F32);
     optest_run(&call);
     attention_case one = whole;
     one.tokens = 1;
-    make_call(&one, TN_F32, &last, &last_site);
+    tn_call last = make_call(&one, TN_F32);
     for (int64_t i = 0; i < 64; i++)
         optest_set(&last.in[0], i, optest_at(&call.in[0], 59 * 64 + i));
     optest_run(&last);
@@ -219,14 +211,11 @@ START_TEST(nothing_to_do)
         {.batch = 1, .tokens = 3, .keys = 0, .heads = 2, .kv_heads = 1, .d = 8, .dv = 8},
     };
     for (int i = 0; i < 3; i++) {
-        tn_call call;
-        tn_site site;
-        make_call(&none[i], TN_BF16, &call, &site);
+        tn_call call = make_call(&none[i], TN_BF16);
         for (int64_t j = 0; j < tn_tensor_count(&call.out[0]); j++)
             optest_set(&call.out[0], j, 7.0);
         optest_run(&call);
-        for (int64_t j = 0; j < tn_tensor_count(&call.out[0]); j++)
-            ck_assert_double_eq(optest_at(&call.out[0], j), 0.0);
+        optest_expect_zero(&call.out[0]);
     }
 }
 END_TEST
@@ -235,9 +224,7 @@ START_TEST(nan_stays_with_its_query)
 {
     const attention_case c = {.batch = 1, .tokens = 40, .keys = 40, .heads = 2, .kv_heads = 2, .d = 16, .dv = 16};
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        make_call(&c, dtypes[d], &call, &site);
+        tn_call call = make_call(&c, dtypes[d]);
         optest_set(&call.in[0], (20 * 2 + 1) * 16 + 3, (double)NAN);
         optest_run(&call);
         for (int64_t i = 0; i < tn_tensor_count(&call.out[0]); i++)
@@ -248,8 +235,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: attention", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: attention", 120);
     tcase_add_loop_test(tc, equals_the_reference, 0, (int)(sizeof cases / sizeof *cases));
     tcase_add_loop_test(tc, slots_come_in_any_order, 0, 2);
     suite_add(tc, blocks_between_are_left_out, a_row_of_one_is_independent_of_its_neighbours, nothing_to_do,

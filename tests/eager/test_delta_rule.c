@@ -29,11 +29,12 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 enum { V, STATE, Q, K, A, B, INDEX, INPUTS };
 
-static void make_call(tn_dtype dtype, const shape *s, tn_call *call, tn_site *site)
+static tn_call make_call(tn_dtype dtype, const shape *s)
 {
     int64_t v[4] = {s->rows, s->tokens, s->v_heads, s->dv}, q[4] = {s->rows, s->tokens, s->qk_heads, s->dk};
     int64_t state[4] = {s->rows, s->v_heads, s->dk, s->dv};
-    *site = optest_site(TN_OP_GATED_DELTA_RULE, dtype);
+    tn_call call = optest_call(TN_OP_GATED_DELTA_RULE, dtype, INPUTS, 2);
+    tn_site *site = optest_site_of(&call);
     site->dim[TN_DIM_HEAD] = s->dk;
     site->dim[TN_DIM_HEAD_V] = s->dv;
     site->dim[TN_DIM_Q_HEADS] = s->qk_heads;
@@ -41,23 +42,22 @@ static void make_call(tn_dtype dtype, const shape *s, tn_call *call, tn_site *si
     tn_tensor rate = optest_random(dtype, 1, &s->v_heads, 1), bias = optest_random(TN_F32, 1, &s->v_heads, 2);
     optest_param(site, TN_ROLE_DECAY, &rate, 1);
     optest_param(site, TN_ROLE_BIAS, &bias, 1);
-    *call =
-        (tn_call){.size = sizeof *call, .op = TN_OP_GATED_DELTA_RULE, .site = site, .in_count = INPUTS, .out_count = 2};
-    call->in[V] = optest_random(dtype, 4, v, 3);
-    call->in[STATE] = optest_random(TN_F32, 4, state, 4);
-    call->in[Q] = optest_random(dtype, 4, q, 5);
-    call->in[K] = optest_random(dtype, 4, q, 6);
-    call->in[A] = optest_random(dtype, 3, v, 7);
-    call->in[B] = optest_random(dtype, 3, v, 8);
-    call->in[INDEX] = optest_zeros(TN_I32, 2, v);
-    for (int64_t i = 0; i < tn_tensor_count(&call->in[A]); i++)
-        optest_set(&call->in[A], i, optest_at(&call->in[A], i) + s->more);
+    call.in[V] = optest_random(dtype, 4, v, 3);
+    call.in[STATE] = optest_random(TN_F32, 4, state, 4);
+    call.in[Q] = optest_random(dtype, 4, q, 5);
+    call.in[K] = optest_random(dtype, 4, q, 6);
+    call.in[A] = optest_random(dtype, 3, v, 7);
+    call.in[B] = optest_random(dtype, 3, v, 8);
+    call.in[INDEX] = optest_zeros(TN_I32, 2, v);
+    for (int64_t i = 0; i < tn_tensor_count(&call.in[A]); i++)
+        optest_set(&call.in[A], i, optest_at(&call.in[A], i) + s->more);
     for (int64_t i = 0; i < s->rows * s->tokens; i++) {
         int64_t row = i / s->tokens, t = i % s->tokens;
-        optest_set(&call->in[INDEX], i, s->padding && (t < 3 * row || t % 11 == 7) ? -1 : (double)t);
+        optest_set(&call.in[INDEX], i, s->padding && (t < 3 * row || t % 11 == 7) ? -1 : (double)t);
     }
-    call->out[0] = optest_zeros(dtype, 4, v);
-    call->out[1] = optest_zeros(TN_F32, 4, state);
+    call.out[0] = optest_zeros(dtype, 4, v);
+    call.out[1] = optest_zeros(TN_F32, 4, state);
+    return call;
 }
 
 /* ---- the truth: one value head of one row ------------------------------------------------------------------ */
@@ -167,9 +167,7 @@ static void expect_right(const tn_call *call)
 
 START_TEST(every_element)
 {
-    tn_call call;
-    tn_site site;
-    make_call(dtypes[_i / SHAPES], &shapes[_i % SHAPES], &call, &site);
+    tn_call call = make_call(dtypes[_i / SHAPES], &shapes[_i % SHAPES]);
     optest_threads(&call);
     expect_right(&call);
 }
@@ -195,10 +193,8 @@ static tn_call part_of(const tn_call *call, int64_t first, int64_t count)
 START_TEST(split_and_in_place)
 {
     static const int64_t steps[] = {1, 7, 20, 65, 1000};
-    tn_call call;
-    tn_site site;
     const shape *s = &shapes[3];
-    make_call(TN_F32, s, &call, &site);
+    tn_call call = make_call(TN_F32, s);
     tn_call in_place = call;
     in_place.in[V] = in_place.out[0] = optest_from(TN_F32, &call.in[V]);
     in_place.in[STATE] = in_place.out[1] = optest_from(TN_F32, &call.in[STATE]);
@@ -215,12 +211,10 @@ END_TEST
 /* What overflows in f32 is forgotten. */
 START_TEST(far_gates_forget_everything)
 {
-    tn_call call;
-    tn_site site;
-    make_call(TN_F32, &shapes[5], &call, &site);
+    tn_call call = make_call(TN_F32, &shapes[5]);
     for (int64_t i = 0; i < tn_tensor_count(&call.in[A]); i++)
         optest_set(&call.in[A], i, 1e38);
-    optest_set((tn_tensor *)(uintptr_t)site.param[TN_ROLE_DECAY].tensors, 0, 50);
+    optest_set((tn_tensor *)(uintptr_t)call.site->param[TN_ROLE_DECAY].tensors, 0, 50);
     optest_run(&call);
     for (int64_t i = 0; i < tn_tensor_count(&call.out[0]); i++)
         ck_assert(isfinite(optest_at(&call.out[0], i)));
@@ -271,23 +265,19 @@ static void expect_gradient(const tn_call *call, const tn_tensor *what, const tn
 START_TEST(gradients)
 {
     static const char *const names[] = {"dv", "dstate", "dq", "dk", "da", "db"};
-    tn_call call;
-    tn_site site;
-    tn_grads grads;
-    make_call(TN_F32, &shapes[_i], &call, &site);
-    optest_grads(&call, &grads, 9);
+    tn_call call = make_call(TN_F32, &shapes[_i]);
+    tn_grads *grads = optest_grads(&call, 9);
     optest_backward_threads(&call);
     for (int i = 0; i < INDEX; i++)
-        expect_gradient(&call, &call.in[i], &grads.in[i], names[i]);
-    expect_gradient(&call, site.param[TN_ROLE_DECAY].tensors, grads.param[TN_ROLE_DECAY].tensors, "drate");
-    expect_gradient(&call, site.param[TN_ROLE_BIAS].tensors, grads.param[TN_ROLE_BIAS].tensors, "dbias");
+        expect_gradient(&call, &call.in[i], &grads->in[i], names[i]);
+    expect_gradient(&call, call.site->param[TN_ROLE_DECAY].tensors, grads->param[TN_ROLE_DECAY].tensors, "drate");
+    expect_gradient(&call, call.site->param[TN_ROLE_BIAS].tensors, grads->param[TN_ROLE_BIAS].tensors, "dbias");
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("gated delta rule", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("gated delta rule", 120);
     tcase_add_loop_test(tc, every_element, 0, SHAPES * 3);
     tcase_add_loop_test(tc, split_and_in_place, 0, 5);
     suite_add(tc, far_gates_forget_everything);

@@ -8,7 +8,6 @@
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
@@ -45,9 +44,10 @@ static void experts_param(tn_site *site, tn_role role, tn_dtype dtype, int64_t e
     optest_param(site, role, list, experts);
 }
 
-static void experts_call(const experts_case *c, tn_layout layout, tn_dtype dtype, tn_call *call, tn_site *site)
+static tn_call experts_call(const experts_case *c, tn_layout layout, tn_dtype dtype)
 {
-    *site = optest_site(TN_OP_MOE_EXPERTS, dtype);
+    tn_call call = optest_call(TN_OP_MOE_EXPERTS, dtype, 3, 1);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_ACT] = (int32_t)c->act;
     site->meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
     if (layout == TN_LAYOUT_EXPERT_LIST) {
@@ -67,13 +67,13 @@ static void experts_call(const experts_case *c, tn_layout layout, tn_dtype dtype
         optest_param(site, TN_ROLE_GATE_UP_BIAS, &gate_up, 1);
         optest_param(site, TN_ROLE_DOWN_BIAS, &down, 1);
     }
-    *call = (tn_call){.op = TN_OP_MOE_EXPERTS, .site = site, .in_count = 3, .out_count = 1};
-    call->in[0] = difference_random(dtype, 2, (int64_t[]){c->tokens, c->hidden}, 0.5, 3);
-    call->in[1] = difference_random(c->f32_weights ? TN_F32 : dtype, 2, (int64_t[]){c->tokens, c->k}, 0.5, 4);
-    call->in[2] = optest_zeros(TN_I32, 2, (int64_t[]){c->tokens, c->k});
+    call.in[0] = difference_random(dtype, 2, (int64_t[]){c->tokens, c->hidden}, 0.5, 3);
+    call.in[1] = difference_random(c->f32_weights ? TN_F32 : dtype, 2, (int64_t[]){c->tokens, c->k}, 0.5, 4);
+    call.in[2] = optest_zeros(TN_I32, 2, (int64_t[]){c->tokens, c->k});
     for (int64_t i = 0; i < c->tokens * c->k; i++)
-        optest_set(&call->in[2], i, c->ids ? 1.0 : (double)((i * 5 + i / 3) % (c->experts - 1)));
-    call->out[0] = optest_zeros(dtype, 2, (int64_t[]){c->tokens, c->hidden});
+        optest_set(&call.in[2], i, c->ids ? 1.0 : (double)((i * 5 + i / 3) % (c->experts - 1)));
+    call.out[0] = optest_zeros(dtype, 2, (int64_t[]){c->tokens, c->hidden});
+    return call;
 }
 
 /* Element (out, in) of an expert's matrix; up: of the second half of gate_up. */
@@ -184,11 +184,8 @@ START_TEST(experts_by_finite_differences)
 {
     for (int l = 0; l < LAYOUTS; l++)
         for (int d = 0; d < 3; d++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            experts_call(&experts_cases[_i], layouts[l], dtypes[d], &call, &site);
-            optest_grads(&call, &grads, 11);
+            tn_call call = experts_call(&experts_cases[_i], layouts[l], dtypes[d]);
+            optest_grads(&call, 11);
             optest_run(&call);
             if (dtypes[d] == TN_F32)
                 check_value(&call);
@@ -205,17 +202,14 @@ START_TEST(threads_do_not_show)
                                   {600, 40, 24, 3, 1, TN_ACT_SILU, true, 1, 0}};
     for (int i = 0; i < 2; i++)
         for (int d = 0; d < 3; d++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            experts_call(&cases[i], TN_LAYOUT_EXPERT_LIST, dtypes[d], &call, &site);
-            optest_grads(&call, &grads, 1);
+            tn_call call = experts_call(&cases[i], TN_LAYOUT_EXPERT_LIST, dtypes[d]);
+            tn_grads *grads = optest_grads(&call, 1);
             optest_backward_threads(&call);
             for (int role = TN_ROLE_GATE; role <= TN_ROLE_DOWN; role++) {
-                difference_expect_zero(&grads.param[role].tensors[cases[i].experts - 1]);
+                optest_expect_zero(&grads->param[role].tensors[cases[i].experts - 1]);
                 double size = 0.0;
                 for (int64_t j = 0; j < 100; j++)
-                    size += fabs(optest_at(&grads.param[role].tensors[1], j));
+                    size += fabs(optest_at(&grads->param[role].tensors[1], j));
                 ck_assert_double_gt(size, 0.0);
             }
         }
@@ -226,19 +220,16 @@ START_TEST(experts_that_do_not_exist)
 {
     const int32_t bad[] = {3, -1, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 4; i++) {
-        tn_call call;
-        tn_site site;
-        tn_grads grads;
-        experts_call(&experts_cases[1], TN_LAYOUT_STACKED_OI, TN_F16, &call, &site);
-        optest_grads(&call, &grads, 1);
+        tn_call call = experts_call(&experts_cases[1], TN_LAYOUT_STACKED_OI, TN_F16);
+        tn_grads *grads = optest_grads(&call, 1);
         ((int32_t *)call.in[2].data)[2 * 3 + 1] = bad[i];
         tn_error err = TN_ERROR_INIT;
         ck_assert_int_eq(optest_try_backward(&call, &err), TN_E_INPUT);
-        ck_assert_msg(strstr(err.message, "token 3 ") != NULL, "%s", err.message);
-        difference_expect_zero(&grads.in[0]);
-        difference_expect_zero(&grads.in[1]);
-        difference_expect_zero(difference_grad(&call, TN_ROLE_GATE_UP));
-        difference_expect_zero(difference_grad(&call, TN_ROLE_DOWN));
+        suite_expect_in(err.message, "token 3 ");
+        optest_expect_zero(&grads->in[0]);
+        optest_expect_zero(&grads->in[1]);
+        optest_expect_zero(difference_grad(&call, TN_ROLE_GATE_UP));
+        optest_expect_zero(difference_grad(&call, TN_ROLE_DOWN));
     }
 }
 END_TEST
@@ -246,25 +237,22 @@ END_TEST
 START_TEST(no_tokens_and_no_upstream_gradient)
 {
     for (int none = 0; none < 2; none++) {
-        tn_call call;
-        tn_site site;
-        tn_grads grads;
-        experts_call(&experts_cases[0], TN_LAYOUT_STACKED_IO, TN_BF16, &call, &site);
-        optest_grads(&call, &grads, 1);
+        tn_call call = experts_call(&experts_cases[0], TN_LAYOUT_STACKED_IO, TN_BF16);
+        tn_grads *grads = optest_grads(&call, 1);
         difference_fill(difference_grad(&call, TN_ROLE_GATE_UP), 5.0);
         difference_fill(difference_grad(&call, TN_ROLE_DOWN), 5.0);
-        difference_fill(&grads.in[0], 5.0);
-        difference_fill(&grads.in[1], 5.0);
+        difference_fill(&grads->in[0], 5.0);
+        difference_fill(&grads->in[1], 5.0);
         if (none)
-            grads.out[0] = (tn_tensor){0};
+            grads->out[0] = (tn_tensor){0};
         else
-            call.in[0].shape[0] = call.in[1].shape[0] = call.in[2].shape[0] = grads.out[0].shape[0] =
-                grads.in[0].shape[0] = grads.in[1].shape[0] = 0;
+            call.in[0].shape[0] = call.in[1].shape[0] = call.in[2].shape[0] = grads->out[0].shape[0] =
+                grads->in[0].shape[0] = grads->in[1].shape[0] = 0;
         optest_backward(&call);
-        difference_expect_zero(difference_grad(&call, TN_ROLE_GATE_UP));
-        difference_expect_zero(difference_grad(&call, TN_ROLE_DOWN));
-        difference_expect_zero(&grads.in[0]);
-        difference_expect_zero(&grads.in[1]);
+        optest_expect_zero(difference_grad(&call, TN_ROLE_GATE_UP));
+        optest_expect_zero(difference_grad(&call, TN_ROLE_DOWN));
+        optest_expect_zero(&grads->in[0]);
+        optest_expect_zero(&grads->in[1]);
     }
 }
 END_TEST
@@ -272,33 +260,29 @@ END_TEST
 /* Each gradient alone is what it is among the others. */
 START_TEST(only_what_is_wanted)
 {
-    tn_call call;
-    tn_site site;
-    tn_grads all, one;
-    experts_call(&experts_cases[0], TN_LAYOUT_STACKED_OI, TN_F32, &call, &site);
-    optest_grads(&call, &all, 1);
+    tn_call call = experts_call(&experts_cases[0], TN_LAYOUT_STACKED_OI, TN_F32);
+    const tn_grads *all = optest_grads(&call, 1);
     optest_backward(&call);
     for (int which = 0; which < 4; which++) {
-        optest_grads(&call, &one, 1);
+        tn_grads *one = optest_grads(&call, 1);
         for (int i = 0; i < 2; i++)
             if (which != i)
-                one.in[i].data = NULL;
-        one.param[TN_ROLE_GATE_UP].count = which == 2;
-        one.param[TN_ROLE_DOWN].count = which == 3;
+                one->in[i].data = NULL;
+        one->param[TN_ROLE_GATE_UP].count = which == 2;
+        one->param[TN_ROLE_DOWN].count = which == 3;
         optest_backward(&call);
         tn_role role = which == 2 ? TN_ROLE_GATE_UP : TN_ROLE_DOWN;
         if (which < 2)
-            optest_close(&one.in[which], &all.in[which], 0.0, 0.0, "alone");
+            optest_close(&one->in[which], &all->in[which], 0.0, 0.0, "alone");
         else
-            optest_close(one.param[role].tensors, all.param[role].tensors, 0.0, 0.0, "alone");
+            optest_close(one->param[role].tensors, all->param[role].tensors, 0.0, 0.0, "alone");
     }
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of experts", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of experts", 120);
     tcase_add_loop_test(tc, experts_by_finite_differences, 0, (int)(sizeof experts_cases / sizeof *experts_cases));
     suite_add(tc, threads_do_not_show, experts_that_do_not_exist, no_tokens_and_no_upstream_gradient,
               only_what_is_wanted);

@@ -97,14 +97,16 @@ static tn_tensor gates(tn_dtype dtype, int32_t ndim, const int64_t *shape, uint3
     return t;
 }
 
-static void make_call(tn_act a, tn_dtype dtype, const int64_t shape[2], tn_call *call, tn_site *site)
+static tn_call make_call(tn_act a, tn_dtype dtype, const int64_t shape[2])
 {
-    *site = optest_site(TN_OP_MLP, dtype);
+    tn_call call = optest_call(TN_OP_MLP, dtype, 2, 1);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_ACT] = (int32_t)a;
-    *call = (tn_call){.op = TN_OP_GLU, .site = site, .in_count = 2, .out_count = 1};
-    call->in[0] = gates(dtype, 2, shape, 1);
-    call->in[1] = optest_random(dtype, 2, shape, 2);
-    call->out[0] = optest_zeros(dtype, 2, shape);
+    call.op = TN_OP_GLU;
+    call.in[0] = gates(dtype, 2, shape, 1);
+    call.in[1] = optest_random(dtype, 2, shape, 2);
+    call.out[0] = optest_zeros(dtype, 2, shape);
+    return call;
 }
 
 static const int64_t sizes[][2] = {{0, 3}, {1, 1}, {3, 17}, {2, 515}, {40, 33}};
@@ -127,18 +129,12 @@ START_TEST(every_activation)
     tn_act a = (tn_act)_i;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int d = 0; d < 3; d++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            make_call(a, dtypes[d], sizes[s], &call, &site);
-            optest_grads(&call, &grads, 3);
+            tn_call call = make_call(a, dtypes[d], sizes[s]);
+            optest_grads(&call, 3);
             optest_backward_threads(&call);
             check_call(&call, a);
             /* Over the upstream gradient. */
-            tn_tensor kept = grads.in[0];
-            grads.in[0] = grads.out[0];
-            optest_backward(&call);
-            optest_close(&grads.in[0], &kept, 0.0, 0.0, "in place");
+            optest_backward_in_place(&call);
         }
 }
 END_TEST
@@ -152,24 +148,21 @@ START_TEST(far_out)
     };
     for (int a = TN_ACT_SILU; a <= TN_ACT_MISH; a++)
         for (int negative = 0; negative < 2; negative++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
             if (a == TN_ACT_RELU2 || a == TN_ACT_GELU_NEW) /* grow; overflow where transformers' do           */
                 continue;
-            make_call((tn_act)a, TN_F32, (int64_t[]){1, 3}, &call, &site);
-            optest_grads(&call, &grads, 3);
+            tn_call call = make_call((tn_act)a, TN_F32, (int64_t[]){1, 3});
+            tn_grads *grads = optest_grads(&call, 3);
             for (int64_t i = 0; i < 3; i++) {
                 const double x[] = {120.0, 1e6, 1e30};
                 optest_set(&call.in[0], i, negative ? -x[i] : x[i]);
                 optest_set(&call.in[1], i, 1.0);
-                optest_set(&grads.out[0], i, 1.0);
+                optest_set(&grads->out[0], i, 1.0);
             }
             optest_backward(&call);
             for (int64_t i = 0; i < 3; i++) {
                 double expected = negative && a != TN_ACT_LINEAR ? 0.0 : slopes[a];
-                if (optest_at(&grads.in[0], i) != expected)
-                    ck_abort_msg("activation %d: slope %g, expected %g", a, optest_at(&grads.in[0], i), expected);
+                if (optest_at(&grads->in[0], i) != expected)
+                    ck_abort_msg("activation %d: slope %g, expected %g", a, optest_at(&grads->in[0], i), expected);
             }
         }
 }
@@ -177,21 +170,17 @@ END_TEST
 
 START_TEST(absent_tensors)
 {
-    tn_call call;
-    tn_site site;
-    tn_grads grads;
-    make_call(TN_ACT_SILU, TN_BF16, (int64_t[]){3, 17}, &call, &site);
-    optest_grads(&call, &grads, 3);
+    tn_call call = make_call(TN_ACT_SILU, TN_BF16, (int64_t[]){3, 17});
+    tn_grads *grads = optest_grads(&call, 3);
     optest_backward(&call);
-    tn_tensor dup = optest_from(TN_BF16, &grads.in[1]);
-    grads.in[0].data = NULL;
+    tn_tensor dup = optest_from(TN_BF16, &grads->in[1]);
+    grads->in[0].data = NULL;
     optest_backward(&call);
-    optest_close(&grads.in[1], &dup, 0.0, 0.0, "only dup");
-    grads.out[0].data = NULL;
+    optest_close(&grads->in[1], &dup, 0.0, 0.0, "only dup");
+    grads->out[0].data = NULL;
     optest_backward(&call);
-    for (int64_t i = 0; i < 51; i++)
-        ck_assert_double_eq(optest_at(&grads.in[1], i), 0.0);
-    site.meaning[TN_AXIS_ACT] = 0;
+    optest_expect_zero(&grads->in[1]);
+    optest_site_of(&call)->meaning[TN_AXIS_ACT] = 0;
     ck_assert_int_eq(optest_try_backward(&call, NULL), TN_E_INTERNAL);
 }
 END_TEST
@@ -203,26 +192,23 @@ START_TEST(one_gate_for_all_features)
     const int64_t tokens = 5, width = 600;
     tn_act a = TN_ACT_SIGMOID;
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        tn_grads grads;
-        make_call(a, dtypes[d], (int64_t[]){tokens, width}, &call, &site);
+        tn_call call = make_call(a, dtypes[d], (int64_t[]){tokens, width});
         tn_tensor narrow = gates(dtypes[d], 2, (int64_t[]){tokens, 1}, 7);
         call.in[0] = narrow;
         call.in[0].shape[1] = width;
         call.in[0].stride[1] = 0;
-        optest_grads(&call, &grads, 3);
+        tn_grads *grads = optest_grads(&call, 3);
         tn_tensor dgate = optest_zeros(dtypes[d], 2, narrow.shape);
-        grads.in[0] = call.in[0];
-        grads.in[0].data = dgate.data;
+        grads->in[0] = call.in[0];
+        grads->in[0].data = dgate.data;
         optest_backward_threads(&call);
         for (int64_t t = 0; t < tokens; t++) {
             double x = optest_at(&narrow, t), slope = optest_derivative(act_of, &a, x, 1e-3), sum = 0.0, size = 0.0;
             for (int64_t i = 0; i < width; i++) {
-                double g = optest_at(&grads.out[0], t * width + i), up = optest_at(&call.in[1], t * width + i);
+                double g = optest_at(&grads->out[0], t * width + i), up = optest_at(&call.in[1], t * width + i);
                 sum += g * up;
                 size += fabs(g * up);
-                close_to(optest_at(&grads.in[1], t * width + i), g * act(a, x),
+                close_to(optest_at(&grads->in[1], t * width + i), g * act(a, x),
                          fabs(g) * bound(a, dtypes[d], act(a, x), 1.0), dtypes[d], a, "dup", i);
             }
             /* Each product is rounded, then the sum, then the result. */
@@ -289,11 +275,13 @@ static double spread(const row *r, int64_t i)
     return 1.0 + fabs(r->z * (r->gate[i] - r->mean)) / r->deviation;
 }
 
-static void make_sparse(tn_act a, tn_dtype dtype, const int64_t shape[2], double z, tn_call *call, tn_site *site)
+static tn_call make_sparse(tn_act a, tn_dtype dtype, const int64_t shape[2], double z)
 {
-    make_call(a, dtype, shape, call, site);
+    tn_call call = make_call(a, dtype, shape);
+    tn_site *site = optest_site_of(&call);
     site->features = TN_HAS_SPARSITY;
     site->num[TN_NUM_SPARSITY] = z;
+    return call;
 }
 
 /* f32 against differences. What act is applied to is off by an eps of gate and cut, which enters its derivative. */
@@ -328,18 +316,12 @@ START_TEST(sparse_gradients)
 {
     for (size_t s = 0; s < sizeof sparse_sizes / sizeof *sparse_sizes; s++)
         for (int q = 0; q < 3; q++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            make_sparse((tn_act)_i, TN_F32, sparse_sizes[s], quantiles[q], &call, &site);
-            optest_grads(&call, &grads, 3);
+            tn_call call = make_sparse((tn_act)_i, TN_F32, sparse_sizes[s], quantiles[q]);
+            optest_grads(&call, 3);
             optest_backward_threads(&call);
             for (int64_t t = 0; t < sparse_sizes[s][0]; t++)
                 check_sparse_row(&call, t);
-            tn_tensor kept = grads.in[0];
-            grads.in[0] = grads.out[0];
-            optest_backward(&call);
-            optest_close(&grads.in[0], &kept, 0.0, 0.0, "in place");
+            optest_backward_in_place(&call);
         }
 }
 END_TEST
@@ -363,11 +345,8 @@ START_TEST(sparse_forward)
     for (size_t s = 0; s < sizeof sparse_sizes / sizeof *sparse_sizes; s++)
         for (int d = 0; d < 3; d++)
             for (int q = 0; q < 3; q++) {
-                tn_call call;
-                tn_site site;
-                tn_grads grads;
-                make_sparse(TN_ACT_RELU, dtypes[d], sparse_sizes[s], quantiles[q], &call, &site);
-                optest_grads(&call, &grads, 3);
+                tn_call call = make_sparse(TN_ACT_RELU, dtypes[d], sparse_sizes[s], quantiles[q]);
+                optest_grads(&call, 3);
                 optest_threads(&call);
                 for (int64_t t = 0; t < sparse_sizes[s][0]; t++) {
                     load_row(&call, t, &r);
@@ -380,10 +359,7 @@ START_TEST(sparse_forward)
                                          expected);
                     }
                 }
-                tn_tensor kept = call.out[0];
-                call.out[0] = call.in[0];
-                optest_run(&call);
-                optest_close(&call.out[0], &kept, 0.0, 0.0, "in place");
+                optest_in_place(&call);
             }
 }
 END_TEST
@@ -396,12 +372,9 @@ START_TEST(sparse_gradients_round)
     tn_act a = TN_ACT_GELU_TANH;
     for (int d = 1; d < 3; d++)
         for (int q = 0; q < 3; q++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
             double eps = optest_epsilon(dtypes[d]);
-            make_sparse(a, dtypes[d], (int64_t[]){3, 515}, quantiles[q], &call, &site);
-            optest_grads(&call, &grads, 3);
+            tn_call call = make_sparse(a, dtypes[d], (int64_t[]){3, 515}, quantiles[q]);
+            tn_grads *grads = optest_grads(&call, 3);
             optest_backward_threads(&call);
             for (int64_t t = 0; t < 3; t++) {
                 load_row(&call, t, &r);
@@ -415,7 +388,7 @@ START_TEST(sparse_gradients_round)
                 for (int64_t i = 0; i < r.width; i++) {
                     double dx = h[i] - sum * (1.0 + r.z * (r.gate[i] - r.mean) / r.deviation);
                     double most = eps * (2.1 * (fabs(h[i]) + total * spread(&r, i)) + 1.1 * fabs(dx));
-                    close_to(optest_at(&grads.in[0], t * r.width + i), dx, most, dtypes[d], a, "sparse dgate", i);
+                    close_to(optest_at(&grads->in[0], t * r.width + i), dx, most, dtypes[d], a, "sparse dgate", i);
                 }
             }
         }
@@ -427,28 +400,22 @@ START_TEST(sparse_without_deviation)
 {
     for (int64_t width = 1; width < 40; width += 38)
         for (int d = 0; d < 3; d++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            make_sparse(TN_ACT_GELU_TANH, dtypes[d], (int64_t[]){2, width}, 1.5, &call, &site);
+            tn_call call = make_sparse(TN_ACT_GELU_TANH, dtypes[d], (int64_t[]){2, width}, 1.5);
             for (int64_t i = 0; i < 2 * width; i++)
                 optest_set(&call.in[0], i, 1.25);
-            optest_grads(&call, &grads, 3);
+            tn_grads *grads = optest_grads(&call, 3);
             optest_run(&call);
             optest_backward(&call);
-            for (int64_t i = 0; i < 2 * width; i++) {
-                ck_assert_double_eq(optest_at(&call.out[0], i), 0.0);
-                ck_assert_double_eq(optest_at(&grads.in[0], i), 0.0);
-                ck_assert_double_eq(optest_at(&grads.in[1], i), 0.0);
-            }
+            optest_expect_zero(&call.out[0]);
+            optest_expect_zero(&grads->in[0]);
+            optest_expect_zero(&grads->in[1]);
         }
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of GLU", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of GLU", 120);
     tcase_add_loop_test(tc, every_activation, TN_ACT_SILU, TN_ACT_MISH + 1);
     suite_add(tc, far_out, absent_tensors, one_gate_for_all_features);
     tcase_add_loop_test(tc, sparse_gradients, TN_ACT_SILU, TN_ACT_GELU + 1);

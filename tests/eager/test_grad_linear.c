@@ -11,8 +11,8 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
 typedef struct linear {
     tn_call call;
-    tn_site site;
-    tn_grads grads;
+    tn_site *site;
+    tn_grads *grads;
     int64_t m, n, k; /* tokens, out, in                                                           */
 } linear;
 
@@ -21,15 +21,15 @@ static void make(linear *l, tn_dtype dtype, int64_t m, int64_t n, int64_t k)
     l->m = m;
     l->n = n;
     l->k = k;
-    l->site = optest_site(TN_OP_LINEAR, dtype);
+    l->call = optest_call(TN_OP_LINEAR, dtype, 1, 1);
+    l->site = optest_site_of(&l->call);
     tn_tensor w = optest_random(dtype, 2, (int64_t[]){n, k}, 1), b = optest_random(dtype, 1, &n, 2);
-    optest_param(&l->site, TN_ROLE_WEIGHT, &w, 1);
-    optest_param(&l->site, TN_ROLE_BIAS, &b, 1);
-    l->site.features = TN_HAS_BIAS;
-    l->call = (tn_call){.op = TN_OP_LINEAR, .site = &l->site, .in_count = 1, .out_count = 1};
+    optest_param(l->site, TN_ROLE_WEIGHT, &w, 1);
+    optest_param(l->site, TN_ROLE_BIAS, &b, 1);
+    l->site->features = TN_HAS_BIAS;
     l->call.in[0] = optest_random(dtype, 2, (int64_t[]){m, k}, 3);
     l->call.out[0] = optest_zeros(dtype, 2, (int64_t[]){m, n});
-    optest_grads(&l->call, &l->grads, 4);
+    l->grads = optest_grads(&l->call, 4);
 }
 
 static void equals(const tn_tensor *t, int64_t at, double sum, const char *what)
@@ -46,14 +46,14 @@ static void equals(const tn_tensor *t, int64_t at, double sum, const char *what)
 /* All elements of small products, every seventh of large ones. */
 static void check(const linear *l)
 {
-    const tn_tensor *x = &l->call.in[0], *w = l->site.param[TN_ROLE_WEIGHT].tensors, *g = &l->grads.out[0];
-    const tn_param *dw = &l->grads.param[TN_ROLE_WEIGHT], *db = &l->grads.param[TN_ROLE_BIAS];
+    const tn_tensor *x = &l->call.in[0], *w = l->site->param[TN_ROLE_WEIGHT].tensors, *g = &l->grads->out[0];
+    const tn_param *dw = &l->grads->param[TN_ROLE_WEIGHT], *db = &l->grads->param[TN_ROLE_BIAS];
     int64_t step = l->m * l->n * l->k > 1000000 ? 7 : 1;
-    for (int64_t e = 0; l->grads.in[0].data && e < l->m * l->k; e += step) {
+    for (int64_t e = 0; l->grads->in[0].data && e < l->m * l->k; e += step) {
         double sum = 0.0;
         for (int64_t j = 0; j < l->n; j++)
             sum += optest_at(g, e / l->k * l->n + j) * optest_at(w, j * l->k + e % l->k);
-        equals(&l->grads.in[0], e, sum, "dx");
+        equals(&l->grads->in[0], e, sum, "dx");
     }
     for (int64_t e = 0; dw->count && e < l->n * l->k; e += step) {
         double sum = 0.0;
@@ -103,11 +103,11 @@ START_TEST(strided_rows)
         linear l;
         make(&l, dtypes[d], 20, 150, 40);
         l.call.in[0] = within(&l.call.in[0]);
-        l.grads.out[0] = within(&l.grads.out[0]);
-        l.grads.in[0] = within(&l.grads.in[0]);
+        l.grads->out[0] = within(&l.grads->out[0]);
+        l.grads->in[0] = within(&l.grads->in[0]);
         optest_backward_threads(&l.call);
         check(&l);
-        tn_tensor all = optest_random(dtypes[d], 2, (int64_t[]){20, 49}, 99), got = l.grads.in[0];
+        tn_tensor all = optest_random(dtypes[d], 2, (int64_t[]){20, 49}, 99), got = l.grads->in[0];
         got.data = (char *)got.data - 3 * tn_dtype_size(dtypes[d]);
         got.shape[1] = 49;
         for (int64_t i = 0; i < 20 * 49; i++)
@@ -122,8 +122,8 @@ START_TEST(leading_dimensions_fold)
     linear l;
     make(&l, TN_BF16, 24, 33, 20);
     l.call.in[0] = optest_random(TN_BF16, 4, (int64_t[]){2, 3, 4, 20}, 3);
-    l.grads.in[0] = optest_zeros(TN_BF16, 4, (int64_t[]){2, 3, 4, 20});
-    l.grads.out[0] = optest_random(TN_BF16, 4, (int64_t[]){2, 3, 4, 33}, 4);
+    l.grads->in[0] = optest_zeros(TN_BF16, 4, (int64_t[]){2, 3, 4, 20});
+    l.grads->out[0] = optest_random(TN_BF16, 4, (int64_t[]){2, 3, 4, 33}, 4);
     optest_backward(&l.call);
     check(&l);
     l.call.in[0] = optest_transpose(l.call.in[0], 0, 1);
@@ -140,8 +140,8 @@ START_TEST(mixed_types)
             linear l;
             make(&l, dtypes[xd], 9, 140, 50);
             tn_tensor w = optest_random(dtypes[wd], 2, (int64_t[]){140, 50}, 1);
-            optest_param(&l.site, TN_ROLE_WEIGHT, &w, 1);
-            optest_grads(&l.call, &l.grads, 4);
+            optest_param(l.site, TN_ROLE_WEIGHT, &w, 1);
+            l.grads = optest_grads(&l.call, 4);
             optest_backward(&l.call);
             check(&l);
         }
@@ -154,32 +154,28 @@ START_TEST(absent_tensors)
         linear l;
         make(&l, TN_BF16, 9, 30, 20);
         if (left_out == 0)
-            l.grads.in[0].data = NULL;
+            l.grads->in[0].data = NULL;
         else
-            l.grads.param[left_out == 1 ? TN_ROLE_WEIGHT : TN_ROLE_BIAS].count = 0;
+            l.grads->param[left_out == 1 ? TN_ROLE_WEIGHT : TN_ROLE_BIAS].count = 0;
         optest_backward(&l.call);
         check(&l);
     }
     linear l;
     make(&l, TN_F16, 9, 30, 20);
     optest_backward(&l.call);
-    l.grads.out[0].data = NULL;
+    l.grads->out[0].data = NULL;
     optest_backward(&l.call);
-    for (int64_t i = 0; i < 9 * 20; i++)
-        ck_assert_double_eq(optest_at(&l.grads.in[0], i), 0.0);
-    for (int64_t i = 0; i < 30 * 20; i++)
-        ck_assert_double_eq(optest_at(l.grads.param[TN_ROLE_WEIGHT].tensors, i), 0.0);
-    for (int64_t i = 0; i < 30; i++)
-        ck_assert_double_eq(optest_at(l.grads.param[TN_ROLE_BIAS].tensors, i), 0.0);
-    l.site.param[TN_ROLE_WEIGHT].count = 0;
+    optest_expect_zero(&l.grads->in[0]);
+    optest_expect_zero(l.grads->param[TN_ROLE_WEIGHT].tensors);
+    optest_expect_zero(l.grads->param[TN_ROLE_BIAS].tensors);
+    l.site->param[TN_ROLE_WEIGHT].count = 0;
     ck_assert_int_eq(optest_try_backward(&l.call, NULL), TN_E_INTERNAL);
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of linear layers", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of linear layers", 120);
     tcase_add_loop_test(tc, any_size, 0, (int)(sizeof sizes / sizeof *sizes));
     suite_add(tc, strided_rows, leading_dimensions_fold, mixed_types, absent_tensors);
     return suite_run();

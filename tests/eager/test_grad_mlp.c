@@ -7,10 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-static const double eps[] = {0x1p-24, 0x1p-8, 0x1p-11};
-static const char *const suffixes[] = {"", "_bf16", "_f16"};
-
 /* The number that a standard normal variable is below with probability p: the root of a monotonous function. */
 static double quantile(double p)
 {
@@ -44,35 +40,34 @@ static const struct {
               {TN_ROLE_GATE_UP, "w_gate_up", "grad_w_gate_up"},
               {TN_ROLE_DOWN, "w_down", "grad_w_down"}};
 
-/* A tensor of the case in dtype, leading dimensions folded. */
-static tn_tensor matrix(const tn_safetensors *file, int n, const char *name, tn_dtype dtype)
+/* A tensor of the case, leading dimensions folded. */
+static tn_tensor matrix(const optest_case *c, const char *name)
 {
-    tn_tensor t = optest_get(file, n, name, "");
-    t = optest_from(dtype, &t);
+    tn_tensor t = optest_input(c, name);
     int64_t width = t.shape[t.ndim - 1];
-    return tn_tensor_dense(t.data, dtype, 2, (int64_t[]){tn_tensor_count(&t) / width, width});
+    return tn_tensor_dense(t.data, t.dtype, 2, (int64_t[]){tn_tensor_count(&t) / width, width});
 }
 
-static void golden_call(const tn_safetensors *file, int n, const golden *g, tn_dtype dtype, tn_call *call,
-                        tn_site *site)
+static tn_call golden_call(const optest_case *c, const golden *g)
 {
-    *site = optest_site(TN_OP_MLP, dtype);
+    tn_call call = optest_call(TN_OP_MLP, c->dtype, 1, 1);
+    tn_site *site = optest_site_of(&call);
     for (size_t i = 0; i < sizeof params / sizeof *params; i++)
-        if (optest_has(file, n, params[i].name)) {
-            tn_tensor t = matrix(file, n, params[i].name, dtype);
+        if (optest_has(c->file, c->number, params[i].name)) {
+            tn_tensor t = matrix(c, params[i].name);
             optest_param(site, params[i].role, &t, 1);
         }
     site->meaning[TN_AXIS_ACT] = (int32_t)g->act;
     site->meaning[TN_AXIS_LAYOUT] = site->param[TN_ROLE_GATE].count ? TN_LAYOUT_SPLIT : TN_LAYOUT_GATE_UP;
     site->dim[TN_DIM_HIDDEN] = site->param[TN_ROLE_DOWN].tensors->shape[0];
     site->dim[TN_DIM_INTER] = site->param[TN_ROLE_DOWN].tensors->shape[1];
-    if (optest_has(file, n, "sparsity")) {
+    if (optest_has(c->file, c->number, "sparsity")) {
         site->features |= TN_HAS_SPARSITY;
-        site->num[TN_NUM_SPARSITY] = quantile(optest_number(file, n, "sparsity"));
+        site->num[TN_NUM_SPARSITY] = quantile(optest_number(c->file, c->number, "sparsity"));
     }
-    *call = (tn_call){.size = sizeof *call, .op = TN_OP_MLP, .site = site, .in_count = 1, .out_count = 1};
-    call->in[0] = matrix(file, n, "x", dtype);
-    call->out[0] = optest_zeros(dtype, 2, call->in[0].shape);
+    call.in[0] = matrix(c, "x");
+    call.out[0] = optest_zeros(c->dtype, 2, call.in[0].shape);
+    return call;
 }
 
 static double dot(const tn_tensor *x, int64_t t, const tn_tensor *w, int64_t i)
@@ -109,82 +104,66 @@ static bool decided(const tn_call *call, double eps)
 }
 
 /* The rule for gradients, with forward's own error for eps where that is larger. */
-static void golden_gradient(const tn_tensor *got, const tn_tensor *truth, double forward, const char *what)
+static void golden_gradient(const optest_case *c, const char *name, const tn_tensor *got, double forward)
 {
+    tn_tensor truth = optest_truth(c, name);
     if (forward == 0.0)
-        optest_golden_grad(got, truth, what);
-    else if (optest_error(got, truth) > 4.0 * fmax(forward, eps[got->dtype - TN_F32]))
-        ck_abort_msg("%s: relative rms error %.4g, forward has %.4g", what, optest_error(got, truth), forward);
+        optest_expect_grad(c, name, got);
+    else if (optest_error(got, &truth) > 4.0 * fmax(forward, optest_epsilon(got->dtype)))
+        ck_abort_msg("%s, %d.%s: relative rms error %.4g, forward has %.4g", c->op, c->number, name,
+                     optest_error(got, &truth), forward);
 }
 
 START_TEST(golden_gradients)
 {
     const golden *g = &goldens[_i];
-    tn_safetensors *file = optest_open(g->name);
-    int n = 0, held = 0;
-    for (; optest_has(file, n, "x"); n++)
-        for (int d = 0; d < 3; d++) {
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            golden_call(file, n, g, dtypes[d], &call, &site);
-            bool sparse = site.features & TN_HAS_SPARSITY;
-            if (sparse && !decided(&call, eps[d]))
-                continue;
-            held++;
-            optest_grads(&call, &grads, 1);
-            grads.out[0] = matrix(file, n, "grad_out", dtypes[d]);
-            optest_composed(&call);
-            /* A cut is rounded in proportion to itself, what passes it is smaller: transformers' result shows by how
-             * much more than eps that changes it, and gradients are of the same numbers. */
-            tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
-            double forward = sparse && d > 0 ? optest_error(&theirs, &truth) : 0.0;
-            truth = optest_get(file, n, "grad_x", "");
-            golden_gradient(&grads.in[0], &truth, forward, g->name);
-            for (size_t i = 0; i < sizeof params / sizeof *params; i++)
-                if (site.param[params[i].role].count) {
-                    truth = optest_get(file, n, params[i].grad, "");
-                    golden_gradient(grads.param[params[i].role].tensors, &truth, forward, params[i].grad);
-                }
-        }
-    ck_assert_int_eq(n, g->cases);
+    int held = 0;
+    for (optest_case c = optest_cases(g->name, "x"); optest_next(&c, g->cases);) {
+        tn_call call = golden_call(&c, g);
+        bool sparse = call.site->features & TN_HAS_SPARSITY;
+        if (sparse && !decided(&call, optest_epsilon(c.dtype)))
+            continue;
+        held++;
+        tn_grads *grads = optest_grads(&call, 1);
+        grads->out[0] = matrix(&c, "grad_out");
+        optest_composed(&call);
+        /* A cut is rounded in proportion to itself, what passes it is smaller: transformers' result shows by how much
+         * more than eps that changes it, and gradients are of the same numbers. */
+        tn_tensor truth = optest_truth(&c, "out"), theirs = optest_theirs(&c, "out");
+        double forward = sparse && c.dtype != TN_F32 ? optest_error(&theirs, &truth) : 0.0;
+        golden_gradient(&c, "grad_x", &grads->in[0], forward);
+        for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+            if (call.site->param[params[i].role].count)
+                golden_gradient(&c, params[i].grad, grads->param[params[i].role].tensors, forward);
+    }
     if (_i == 3)
-        ck_assert_int_gt(held, n); /* f32 and some of the others                                 */
+        ck_assert_int_gt(held, g->cases); /* f32 and some of the others                          */
     else
-        ck_assert_int_eq(held, 3 * n);
-    tn_safetensors_close(file);
+        ck_assert_int_eq(held, 3 * g->cases);
 }
 END_TEST
 
 START_TEST(sparse_forward)
 {
     const golden *g = &goldens[3];
-    tn_safetensors *file = optest_open(g->name);
-    int n = 0;
-    for (; optest_has(file, n, "x"); n++)
-        for (int d = 0; d < 3; d++) {
-            tn_call call;
-            tn_site site;
-            golden_call(file, n, g, dtypes[d], &call, &site);
-            optest_composed(&call);
-            tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
-            optest_golden(&call.out[0], &truth, &theirs, g->name);
-            /* Eager rounds where transformers does; only the order of f32 sums may differ. Where that changes a
-             * rounding the sum lies between two numbers, as far from one as from the other, to within the inner size
-             * times 2^-24: the error keeps its size and changes its sign. With at most 104 terms that happens to fewer
-             * than 104 2^-24 / eps = 1.3 % of the values (f16), whose errors' products with the others' then differ. */
-            if (d > 0)
-                ck_assert_double_le(optest_error(&call.out[0], &truth), 1.013 * optest_error(&theirs, &truth));
-        }
-    ck_assert_int_eq(n, g->cases);
-    tn_safetensors_close(file);
+    for (optest_case c = optest_cases(g->name, "x"); optest_next(&c, g->cases);) {
+        tn_call call = golden_call(&c, g);
+        optest_composed(&call);
+        optest_expect(&c, "out", &call.out[0]);
+        /* Eager rounds where transformers does; only the order of f32 sums may differ. Where that changes a rounding
+         * the sum lies between two numbers, as far from one as from the other, to within the inner size times 2^-24:
+         * the error keeps its size and changes its sign. With at most 104 terms that happens to fewer than
+         * 104 2^-24 / eps = 1.3 % of the values (f16), whose errors' products with the others' then differ. */
+        tn_tensor truth = optest_truth(&c, "out"), theirs = optest_theirs(&c, "out");
+        if (c.dtype != TN_F32)
+            ck_assert_double_le(optest_error(&call.out[0], &truth), 1.013 * optest_error(&theirs, &truth));
+    }
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of MLP", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of MLP", 120);
     tcase_add_loop_test(tc, golden_gradients, 0, (int)(sizeof goldens / sizeof *goldens));
     suite_add(tc, sparse_forward);
     return suite_run();

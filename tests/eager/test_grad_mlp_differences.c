@@ -103,11 +103,12 @@ static tn_role gate_bias_role(int32_t layout)
                                          : TN_ROLE_GATE_UP_BIAS;
 }
 
-static void random_call(tn_layout layout, bool biases, int64_t tokens, tn_call *call, tn_site *site)
+static tn_call random_call(tn_layout layout, bool biases, int64_t tokens)
 {
     bool fused = layout == TN_LAYOUT_GATE_UP || layout == TN_LAYOUT_UP_GATE;
     int64_t rows = fused ? 2 * INTER : INTER, hidden = HIDDEN;
-    *site = optest_site(TN_OP_MLP, TN_F32);
+    tn_call call = optest_call(TN_OP_MLP, TN_F32, 1, 1);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
     site->features = biases ? TN_HAS_BIAS : 0;
     site->dim[TN_DIM_HIDDEN] = HIDDEN;
@@ -122,9 +123,9 @@ static void random_call(tn_layout layout, bool biases, int64_t tokens, tn_call *
         if (layout == TN_LAYOUT_SPLIT)
             random_param(site, TN_ROLE_UP_BIAS, 1, &rows);
     }
-    *call = (tn_call){.size = sizeof *call, .op = TN_OP_MLP, .site = site, .in_count = 1, .out_count = 1};
-    call->in[0] = optest_random(TN_F32, 2, (int64_t[]){tokens, HIDDEN}, 1);
-    call->out[0] = optest_zeros(TN_F32, 2, call->in[0].shape);
+    call.in[0] = optest_random(TN_F32, 2, (int64_t[]){tokens, HIDDEN}, 1);
+    call.out[0] = optest_zeros(TN_F32, 2, call.in[0].shape);
+    return call;
 }
 
 static void load(const tn_param *p, int64_t from, double *to, int64_t count)
@@ -169,7 +170,7 @@ static void load_mlp(const tn_call *call, mlp *m)
 
 /* The sums of the magnitudes of all terms of the gradients: those of the same MLP without an activation and with all
  * numbers positive. */
-static void magnitudes(const tn_call *call, tn_grads *sizes)
+static const tn_grads *magnitudes(const tn_call *call)
 {
     tn_site site = *call->site;
     tn_call positive = *call;
@@ -184,12 +185,13 @@ static void magnitudes(const tn_call *call, tn_grads *sizes)
         }
     positive.site = &site;
     positive.in[0] = optest_from(TN_F32, &call->in[0]);
-    optest_grads(&positive, sizes, 1);
+    tn_grads *sizes = optest_grads(&positive, 1);
     for (int64_t i = 0; i < tn_tensor_count(&positive.in[0]); i++) {
         optest_set(&positive.in[0], i, fabs(optest_at(&call->in[0], i)));
         optest_set(&sizes->out[0], i, fabs(optest_at(&call->grads->out[0], i)));
     }
     optest_composed(&positive);
+    return sizes;
 }
 
 /* Terms of a sum are rounded as often as there are terms after them; all sums of the way together, and a dozen for act
@@ -220,9 +222,8 @@ static void held_param(mlp *m, double *values, const tn_call *call, const tn_gra
 static void check_differences(const tn_call *call)
 {
     static mlp m;
-    tn_grads sizes;
     load_mlp(call, &m);
-    magnitudes(call, &sizes);
+    const tn_grads *sizes = magnitudes(call);
     int32_t layout = call->site->meaning[TN_AXIS_LAYOUT];
     bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
     int64_t gate = first_row(layout, false), up = first_row(layout, true);
@@ -230,15 +231,15 @@ static void check_differences(const tn_call *call)
     loss(&m, m.down[0][0]);
     ck_assert(!m.sparse || m.margin > 1e-5);
     for (int64_t i = 0; i < m.tokens * HIDDEN; i++)
-        held(&m, &m.x[i / HIDDEN][i % HIDDEN], &call->grads->in[0], &sizes.in[0], i, "dx");
-    held_param(&m, m.gate[0], call, &sizes, gate_role(layout), gate * HIDDEN, INTER * HIDDEN, "dgate");
+        held(&m, &m.x[i / HIDDEN][i % HIDDEN], &call->grads->in[0], &sizes->in[0], i, "dx");
+    held_param(&m, m.gate[0], call, sizes, gate_role(layout), gate * HIDDEN, INTER * HIDDEN, "dgate");
     if (gated)
-        held_param(&m, m.up[0], call, &sizes, split ? TN_ROLE_UP : TN_ROLE_GATE_UP, up * HIDDEN, INTER * HIDDEN, "dup");
-    held_param(&m, m.down[0], call, &sizes, TN_ROLE_DOWN, 0, HIDDEN * INTER, "ddown");
-    held_param(&m, m.gate_bias, call, &sizes, gate_bias_role(layout), gate, INTER, "dgate_bias");
+        held_param(&m, m.up[0], call, sizes, split ? TN_ROLE_UP : TN_ROLE_GATE_UP, up * HIDDEN, INTER * HIDDEN, "dup");
+    held_param(&m, m.down[0], call, sizes, TN_ROLE_DOWN, 0, HIDDEN * INTER, "ddown");
+    held_param(&m, m.gate_bias, call, sizes, gate_bias_role(layout), gate, INTER, "dgate_bias");
     if (gated)
-        held_param(&m, m.up_bias, call, &sizes, split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS, up, INTER, "dup_bias");
-    held_param(&m, m.down_bias, call, &sizes, TN_ROLE_DOWN_BIAS, 0, HIDDEN, "ddown_bias");
+        held_param(&m, m.up_bias, call, sizes, split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS, up, INTER, "dup_bias");
+    held_param(&m, m.down_bias, call, sizes, TN_ROLE_DOWN_BIAS, 0, HIDDEN, "ddown_bias");
 }
 
 static const int64_t tokens[] = {0, 1, 5, TOKENS_MAX};
@@ -248,14 +249,12 @@ START_TEST(differences)
     for (int i = 0; i < LAYOUTS; i++)
         for (int biases = 0; biases < 2; biases++)
             for (int sparse = 0; sparse < (layouts[i] == TN_LAYOUT_UP_DOWN ? 1 : 2); sparse++) {
-                tn_call call;
-                tn_site site;
-                tn_grads grads;
-                random_call(layouts[i], biases != 0, tokens[_i], &call, &site);
-                site.meaning[TN_AXIS_ACT] = sparse ? TN_ACT_GELU_TANH : TN_ACT_SILU;
-                site.features |= sparse ? TN_HAS_SPARSITY : 0;
-                site.num[TN_NUM_SPARSITY] = 0.5;
-                optest_grads(&call, &grads, 30);
+                tn_call call = random_call(layouts[i], biases != 0, tokens[_i]);
+                tn_site *site = optest_site_of(&call);
+                site->meaning[TN_AXIS_ACT] = sparse ? TN_ACT_GELU_TANH : TN_ACT_SILU;
+                site->features |= sparse ? TN_HAS_SPARSITY : 0;
+                site->num[TN_NUM_SPARSITY] = 0.5;
+                optest_grads(&call, 30);
                 optest_composed(&call);
                 check_differences(&call);
             }
@@ -275,44 +274,40 @@ static void same(const tn_grads *a, const tn_grads *b, const char *what)
 
 START_TEST(threads)
 {
-    tn_call call;
-    tn_site site;
-    tn_grads first, grads;
-    random_call(layouts[_i], true, TOKENS_MAX, &call, &site);
-    site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    tn_call call = random_call(layouts[_i], true, TOKENS_MAX);
+    optest_site_of(&call)->meaning[TN_AXIS_ACT] = TN_ACT_SILU;
     threads_set(1);
-    optest_grads(&call, &first, 30);
+    const tn_grads *first = optest_grads(&call, 30);
+    tn_grads *grads;
     optest_composed(&call);
     for (int32_t count = 2; count <= 3; count++) {
         threads_set(count);
-        optest_grads(&call, &grads, 30);
+        grads = optest_grads(&call, 30);
         optest_composed(&call);
-        same(&first, &grads, "threads");
+        same(first, grads, "threads");
     }
     /* Gradients do not depend on which of them are wanted. */
     for (int left_out = -1; left_out < TN_ROLE_MAX; left_out++) {
-        optest_grads(&call, &grads, 30);
+        grads = optest_grads(&call, 30);
         if (left_out < 0)
-            grads.in[0] = (tn_tensor){0};
-        else if (grads.param[left_out].count)
-            grads.param[left_out].count = 0;
+            grads->in[0] = (tn_tensor){0};
+        else if (grads->param[left_out].count)
+            grads->param[left_out].count = 0;
         else
             continue;
         optest_composed(&call);
-        same(&first, &grads, "left out");
+        same(first, grads, "left out");
     }
-    optest_grads(&call, &grads, 30);
-    grads.out[0] = (tn_tensor){0};
+    grads = optest_grads(&call, 30);
+    grads->out[0] = (tn_tensor){0};
     optest_composed(&call);
-    for (int64_t i = 0; i < tn_tensor_count(&grads.in[0]); i++)
-        ck_assert_double_eq(optest_at(&grads.in[0], i), 0.0);
+    optest_expect_zero(&grads->in[0]);
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of MLP by differences", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of MLP by differences", 120);
     tcase_add_loop_test(tc, differences, 0, (int)(sizeof tokens / sizeof *tokens));
     tcase_add_loop_test(tc, threads, 0, LAYOUTS);
     return suite_run();

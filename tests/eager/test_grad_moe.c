@@ -7,7 +7,6 @@
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
@@ -35,10 +34,11 @@ static const struct {
     {TN_SCORE_SIGMOID, TN_HAS_RENORM | TN_HAS_EXPERT_SCALE},
 };
 
-static void route_call(int kind, uint64_t more, tn_dtype dtype, int64_t tokens, int64_t hidden, int64_t experts,
-                       int64_t k, bool bias, tn_call *call, tn_site *site)
+static tn_call route_call(int kind, uint64_t more, tn_dtype dtype, int64_t tokens, int64_t hidden, int64_t experts,
+                          int64_t k, bool bias)
 {
-    *site = optest_site(TN_OP_MOE_ROUTE, dtype);
+    tn_call call = optest_call(TN_OP_MOE_ROUTE, dtype, 1, 2);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_SCORE] = (int32_t)routers[kind].score;
     site->features = routers[kind].features | more;
     site->num[TN_NUM_SCALE] = 2.5;
@@ -57,10 +57,10 @@ static void route_call(int kind, uint64_t more, tn_dtype dtype, int64_t tokens, 
         tn_tensor b = difference_random(dtype, 1, &experts, 0.5, 22);
         optest_param(site, TN_ROLE_ROUTER_BIAS, &b, 1);
     }
-    *call = (tn_call){.op = TN_OP_MOE_ROUTE, .site = site, .in_count = 1, .out_count = 2};
-    call->in[0] = difference_random(dtype, 2, (int64_t[]){tokens, hidden}, 0.5, 24);
-    call->out[0] = optest_zeros(site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype, 2, (int64_t[]){tokens, k});
-    call->out[1] = optest_zeros(TN_I32, 2, (int64_t[]){tokens, k});
+    call.in[0] = difference_random(dtype, 2, (int64_t[]){tokens, hidden}, 0.5, 24);
+    call.out[0] = optest_zeros(site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype, 2, (int64_t[]){tokens, k});
+    call.out[1] = optest_zeros(TN_I32, 2, (int64_t[]){tokens, k});
+    return call;
 }
 
 /* Sum of g w, with the experts that forward chose. */
@@ -110,24 +110,21 @@ START_TEST(routers_by_finite_differences)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int d = 0; d < 3; d++)
             for (int p = 0; p < 3; p++) {
-                tn_call call;
-                tn_site site;
-                tn_grads grads;
-                route_call(_i, precision[p], dtypes[d], shapes[s].tokens, shapes[s].hidden, shapes[s].experts,
-                           shapes[s].k, p != 1, &call, &site);
+                tn_call call = route_call(_i, precision[p], dtypes[d], shapes[s].tokens, shapes[s].hidden,
+                                          shapes[s].experts, shapes[s].k, p != 1);
                 optest_run(&call);
-                optest_grads(&call, &grads, 31);
+                tn_grads *grads = optest_grads(&call, 31);
                 optest_backward_threads(&call);
-                difference_expect(&call, route_loss, &call.in[0], &grads.in[0], "x");
+                difference_expect(&call, route_loss, &call.in[0], &grads->in[0], "x");
                 difference_expect(&call, route_loss, difference_param(&call, TN_ROLE_ROUTER),
                                   difference_grad(&call, TN_ROLE_ROUTER), "router");
                 if (p != 1)
                     difference_expect(&call, route_loss, difference_param(&call, TN_ROLE_ROUTER_BIAS),
                                       difference_grad(&call, TN_ROLE_ROUTER_BIAS), "router bias");
-                if (site.features & TN_HAS_EXPERT_SCALE)
+                if (call.site->features & TN_HAS_EXPERT_SCALE)
                     difference_expect(&call, route_loss, difference_param(&call, TN_ROLE_EXPERT_SCALE),
                                       difference_grad(&call, TN_ROLE_EXPERT_SCALE), "expert scale");
-                difference_expect_zero(difference_grad(&call, TN_ROLE_CORRECTION_BIAS));
+                optest_expect_zero(difference_grad(&call, TN_ROLE_CORRECTION_BIAS));
             }
 }
 END_TEST
@@ -135,24 +132,20 @@ END_TEST
 /* What is divided by at least so much is not divided by the sum: weights are as if scaled, and so are gradients. */
 START_TEST(a_sum_counts_at_least)
 {
-    tn_call call, plain;
-    tn_site site, scaled;
-    tn_grads grads, like;
-    route_call(1, 0, TN_F32, 5, 9, 6, 3, true, &call, &site);
-    site.num[TN_NUM_EPS] = 4.0;
-    route_call(0, 0, TN_F32, 5, 9, 6, 3, true, &plain, &scaled);
-    scaled.features |= TN_HAS_ROUTE_SCALE;
-    scaled.num[TN_NUM_SCALE] = 0.25;
+    tn_call call = route_call(1, 0, TN_F32, 5, 9, 6, 3, true);
+    optest_site_of(&call)->num[TN_NUM_EPS] = 4.0;
+    tn_call plain = route_call(0, 0, TN_F32, 5, 9, 6, 3, true);
+    optest_site_of(&plain)->features |= TN_HAS_ROUTE_SCALE;
+    optest_site_of(&plain)->num[TN_NUM_SCALE] = 0.25;
     optest_run(&call);
     optest_run(&plain);
-    optest_grads(&call, &grads, 31);
-    optest_grads(&plain, &like, 31);
+    tn_grads *grads = optest_grads(&call, 31), *like = optest_grads(&plain, 31);
     optest_backward_threads(&call);
     optest_backward_threads(&plain);
     for (int64_t i = 0; i < 15; i++)
         ck_assert_double_eq(optest_at(&call.out[0], i), optest_at(&plain.out[0], i));
     for (int64_t i = 0; i < 45; i++)
-        ck_assert_double_eq(optest_at(&grads.in[0], i), optest_at(&like.in[0], i));
+        ck_assert_double_eq(optest_at(&grads->in[0], i), optest_at(&like->in[0], i));
 }
 END_TEST
 
@@ -162,12 +155,9 @@ START_TEST(the_choice_is_that_of_forward)
 {
     for (int kind = 0; kind < (int)(sizeof routers / sizeof *routers); kind++) {
         const int64_t tokens = 130, experts = 12, k = 4;
-        tn_call call;
-        tn_site site;
-        tn_grads grads;
-        route_call(kind, 0, TN_F32, tokens, experts, experts, k, false, &call, &site);
+        tn_call call = route_call(kind, 0, TN_F32, tokens, experts, experts, k, false);
         if (routers[kind].score == TN_SCORE_SOFTMAX)
-            site.features |= TN_HAS_RENORM;
+            optest_site_of(&call)->features |= TN_HAS_RENORM;
         for (int64_t i = 0; i < experts * experts; i++)
             optest_set(difference_param(&call, TN_ROLE_ROUTER), i, i % (experts + 1) == 0);
         for (int64_t i = 0; i < experts; i++)
@@ -175,16 +165,16 @@ START_TEST(the_choice_is_that_of_forward)
         for (int64_t i = 0; i < tokens * experts; i++) /* many ties, and neighbours in f32 */
             optest_set(&call.in[0], i, 1.0 + (double)((i * 7 + i / 12) % 3) * 0x1p-23);
         optest_run(&call);
-        optest_grads(&call, &grads, 31);
+        tn_grads *grads = optest_grads(&call, 31);
         for (int64_t i = 0; i < tokens * k; i++)
-            optest_set(&grads.out[0], i, (double)(i % k) + 1.0);
+            optest_set(&grads->out[0], i, (double)(i % k) + 1.0);
         optest_backward(&call);
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t e = 0; e < experts; e++) {
                 bool chosen = false;
                 for (int64_t j = 0; j < k; j++)
                     chosen = chosen || optest_at(&call.out[1], t * k + j) == (double)e;
-                if ((optest_at(&grads.in[0], t * experts + e) != 0.0) != chosen)
+                if ((optest_at(&grads->in[0], t * experts + e) != 0.0) != chosen)
                     ck_abort_msg("router %d, token %d, expert %d", kind, (int)t, (int)e);
             }
     }
@@ -195,20 +185,17 @@ START_TEST(scores_that_are_not_numbers)
 {
     for (int threads = 1; threads <= 3; threads++) {
         threads_set(threads);
-        tn_call call;
-        tn_site site;
-        tn_grads grads;
-        route_call(4, 0, TN_BF16, 300, 8, 6, 2, true, &call, &site);
-        optest_grads(&call, &grads, 1);
+        tn_call call = route_call(4, 0, TN_BF16, 300, 8, 6, 2, true);
+        tn_grads *grads = optest_grads(&call, 1);
         optest_set(&call.in[0], 200 * 8 + 3, (double)NAN);
         optest_set(&call.in[0], 131 * 8 + 7, (double)NAN);
         tn_error err = TN_ERROR_INIT;
         ck_assert_int_eq(optest_try_backward(&call, &err), TN_E_INPUT);
-        ck_assert_msg(strstr(err.message, "token 131 ") != NULL, "%s", err.message);
+        suite_expect_in(err.message, "token 131 ");
         ck_assert_str_eq(err.where, "model.layers.0.test");
-        difference_expect_zero(&grads.in[0]);
-        difference_expect_zero(difference_grad(&call, TN_ROLE_ROUTER));
-        difference_expect_zero(difference_grad(&call, TN_ROLE_ROUTER_BIAS));
+        optest_expect_zero(&grads->in[0]);
+        optest_expect_zero(difference_grad(&call, TN_ROLE_ROUTER));
+        optest_expect_zero(difference_grad(&call, TN_ROLE_ROUTER_BIAS));
     }
 }
 END_TEST
@@ -216,30 +203,26 @@ END_TEST
 START_TEST(no_tokens_and_no_upstream_gradient)
 {
     for (int none = 0; none < 2; none++) {
-        tn_call call;
-        tn_site site;
-        tn_grads grads;
-        route_call(1, 0, TN_BF16, 4, 5, 6, 2, true, &call, &site);
-        optest_grads(&call, &grads, 1);
+        tn_call call = route_call(1, 0, TN_BF16, 4, 5, 6, 2, true);
+        tn_grads *grads = optest_grads(&call, 1);
         difference_fill(difference_grad(&call, TN_ROLE_ROUTER), 5.0);
         difference_fill(difference_grad(&call, TN_ROLE_ROUTER_BIAS), 5.0);
-        difference_fill(&grads.in[0], 5.0);
+        difference_fill(&grads->in[0], 5.0);
         if (none)
-            grads.out[0] = (tn_tensor){0};
+            grads->out[0] = (tn_tensor){0};
         else
-            call.in[0].shape[0] = grads.out[0].shape[0] = grads.in[0].shape[0] = 0;
+            call.in[0].shape[0] = grads->out[0].shape[0] = grads->in[0].shape[0] = 0;
         optest_backward(&call);
-        difference_expect_zero(difference_grad(&call, TN_ROLE_ROUTER));
-        difference_expect_zero(difference_grad(&call, TN_ROLE_ROUTER_BIAS));
-        difference_expect_zero(&grads.in[0]);
+        optest_expect_zero(difference_grad(&call, TN_ROLE_ROUTER));
+        optest_expect_zero(difference_grad(&call, TN_ROLE_ROUTER_BIAS));
+        optest_expect_zero(&grads->in[0]);
     }
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of routers", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of routers", 120);
     tcase_add_loop_test(tc, routers_by_finite_differences, 0, (int)(sizeof routers / sizeof *routers));
     suite_add(tc, a_sum_counts_at_least, the_choice_is_that_of_forward, scores_that_are_not_numbers,
               no_tokens_and_no_upstream_gradient);

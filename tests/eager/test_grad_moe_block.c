@@ -10,14 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 static const tn_layout layouts[] = {TN_LAYOUT_STACKED_OI, TN_LAYOUT_STACKED_IO, TN_LAYOUT_EXPERT_LIST};
-
-static tn_tensor golden(const tn_safetensors *file, int n, const char *name, tn_dtype dtype)
-{
-    tn_tensor t = optest_get(file, n, name, "");
-    return optest_from(dtype, &t);
-}
 
 /* Expert e of a stack, from this row on. */
 static tn_tensor slice(const tn_tensor *stack, int64_t e, int64_t row, int64_t rows)
@@ -63,42 +56,42 @@ static const struct {
 
 typedef struct block {
     tn_call call;
-    tn_site site;
-    tn_grads grads;
+    tn_site *site;
+    tn_grads *grads;
     tn_tensor dgate_up, ddown; /* the stacks that gradients lie in                                */
 } block;
 
-static void block_make(const tn_safetensors *file, int n, tn_layout layout, tn_dtype dtype, block *b)
+static void block_make(const optest_case *c, tn_layout layout, block *b)
 {
     bool io = layout == TN_LAYOUT_STACKED_IO;
-    tn_tensor gate_up = golden(file, n, io ? "gate_up_v4" : "gate_up_v5", dtype);
-    tn_tensor down = golden(file, n, io ? "down_v4" : "down_v5", dtype), router = golden(file, n, "router", dtype);
-    *b = (block){.site = optest_site(TN_OP_MOE_BLOCK, dtype)};
-    b->site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
-    b->site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
-    b->site.meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
-    b->site.features = optest_number(file, n, "norm_topk_prob") != 0.0 ? TN_HAS_RENORM : 0;
-    b->site.dim[TN_DIM_EXPERTS] = down.shape[0];
-    b->site.dim[TN_DIM_TOP_K] = (int64_t)optest_number(file, n, "top_k");
-    b->site.dim[TN_DIM_INTER] = down.shape[io ? 1 : 2];
-    set_experts(&b->site, &gate_up, &down);
-    optest_param(&b->site, TN_ROLE_ROUTER, &router, 1);
-    for (size_t i = 0; optest_has(file, n, "shared_gate") && i < sizeof shared / sizeof *shared; i++) {
-        tn_tensor t = golden(file, n, shared[i].name, dtype);
-        optest_param(&b->site, shared[i].role, &t, 1);
-        b->site.features |= TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE;
-        b->site.dim[TN_DIM_SHARED_INTER] = i ? b->site.dim[TN_DIM_SHARED_INTER] : t.shape[0];
+    tn_tensor gate_up = optest_input(c, io ? "gate_up_v4" : "gate_up_v5");
+    tn_tensor down = optest_input(c, io ? "down_v4" : "down_v5"), router = optest_input(c, "router");
+    b->call = optest_call(TN_OP_MOE_BLOCK, c->dtype, 1, 1);
+    b->site = optest_site_of(&b->call);
+    b->site->meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    b->site->meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
+    b->site->meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
+    b->site->features = optest_number(c->file, c->number, "norm_topk_prob") != 0.0 ? TN_HAS_RENORM : 0;
+    b->site->dim[TN_DIM_EXPERTS] = down.shape[0];
+    b->site->dim[TN_DIM_TOP_K] = (int64_t)optest_number(c->file, c->number, "top_k");
+    b->site->dim[TN_DIM_INTER] = down.shape[io ? 1 : 2];
+    set_experts(b->site, &gate_up, &down);
+    optest_param(b->site, TN_ROLE_ROUTER, &router, 1);
+    for (size_t i = 0; optest_has(c->file, c->number, "shared_gate") && i < sizeof shared / sizeof *shared; i++) {
+        tn_tensor t = optest_input(c, shared[i].name);
+        optest_param(b->site, shared[i].role, &t, 1);
+        b->site->features |= TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE;
+        b->site->dim[TN_DIM_SHARED_INTER] = i ? b->site->dim[TN_DIM_SHARED_INTER] : t.shape[0];
     }
-    b->call = (tn_call){.size = sizeof b->call, .op = TN_OP_MOE_BLOCK, .site = &b->site, .in_count = 1, .out_count = 1};
-    b->call.in[0] = golden(file, n, "hidden", dtype);
-    b->call.out[0] = optest_zeros(dtype, 2, b->call.in[0].shape);
-    optest_grads(&b->call, &b->grads, 1);
-    b->dgate_up = optest_zeros(dtype, 3, gate_up.shape);
-    b->ddown = optest_zeros(dtype, 3, down.shape);
-    tn_site holder = b->site;
+    b->call.in[0] = optest_input(c, "hidden");
+    b->call.out[0] = optest_zeros(c->dtype, 2, b->call.in[0].shape);
+    b->grads = optest_grads(&b->call, 1);
+    b->dgate_up = optest_zeros(c->dtype, 3, gate_up.shape);
+    b->ddown = optest_zeros(c->dtype, 3, down.shape);
+    tn_site holder = *b->site;
     set_experts(&holder, &b->dgate_up, &b->ddown);
     for (int role = TN_ROLE_GATE; role <= TN_ROLE_GATE_UP; role++)
-        b->grads.param[role] = holder.param[role];
+        b->grads->param[role] = holder.param[role];
 }
 
 /* With an arena of exactly the size that measuring says. */
@@ -117,40 +110,29 @@ static tn_status backward(const tn_call *call, tn_error *err)
     return status;
 }
 
-static void expect_grad(const tn_safetensors *file, int n, const char *name, const tn_tensor *got)
-{
-    tn_tensor truth = optest_get(file, n, name, "");
-    optest_golden_grad(got, &truth, name);
-}
-
 START_TEST(golden_gradients)
 {
-    tn_safetensors *file = optest_open("moe");
-    int n = 0;
-    for (; optest_has(file, n, "hidden"); n++)
-        for (int d = 0; d < 3; d++) {
-            bool io = layouts[_i] == TN_LAYOUT_STACKED_IO;
-            block b;
-            block_make(file, n, layouts[_i], dtypes[d], &b);
-            tn_tensor up = optest_get(file, n, "grad_out", ""), first = b.grads.in[0];
-            b.grads.out[0] = optest_from(dtypes[d], &up);
-            for (int threads = 1; threads <= 3; threads++) {
-                tn_error err = TN_ERROR_INIT;
-                threads_set(threads);
-                b.grads.in[0] = optest_zeros(dtypes[d], 2, first.shape);
-                ck_assert_msg(backward(&b.call, &err) == TN_OK, "%s", err.message);
-                first = threads == 1 ? b.grads.in[0] : first;
-                optest_close(&b.grads.in[0], &first, 0.0, 0.0, "threads");
-            }
-            expect_grad(file, n, "grad_hidden", &b.grads.in[0]);
-            expect_grad(file, n, "grad_router", b.grads.param[TN_ROLE_ROUTER].tensors);
-            expect_grad(file, n, io ? "grad_gate_up_v4" : "grad_gate_up_v5", &b.dgate_up);
-            expect_grad(file, n, io ? "grad_down_v4" : "grad_down_v5", &b.ddown);
-            for (size_t i = 0; b.site.features & TN_HAS_SHARED_EXPERT && i < sizeof shared / sizeof *shared; i++)
-                expect_grad(file, n, shared[i].grad, b.grads.param[shared[i].role].tensors);
+    for (optest_case c = optest_cases("moe", "hidden"); optest_next(&c, 6);) {
+        bool io = layouts[_i] == TN_LAYOUT_STACKED_IO;
+        block b;
+        block_make(&c, layouts[_i], &b);
+        tn_tensor first = b.grads->in[0];
+        b.grads->out[0] = optest_input(&c, "grad_out");
+        for (int threads = 1; threads <= 3; threads++) {
+            tn_error err = TN_ERROR_INIT;
+            threads_set(threads);
+            b.grads->in[0] = optest_zeros(c.dtype, 2, first.shape);
+            ck_assert_msg(backward(&b.call, &err) == TN_OK, "%s", err.message);
+            first = threads == 1 ? b.grads->in[0] : first;
+            optest_close(&b.grads->in[0], &first, 0.0, 0.0, "threads");
         }
-    ck_assert_int_eq(n, 6);
-    tn_safetensors_close(file);
+        optest_expect_grad(&c, "grad_hidden", &b.grads->in[0]);
+        optest_expect_grad(&c, "grad_router", b.grads->param[TN_ROLE_ROUTER].tensors);
+        optest_expect_grad(&c, io ? "grad_gate_up_v4" : "grad_gate_up_v5", &b.dgate_up);
+        optest_expect_grad(&c, io ? "grad_down_v4" : "grad_down_v5", &b.ddown);
+        for (size_t i = 0; b.site->features & TN_HAS_SHARED_EXPERT && i < sizeof shared / sizeof *shared; i++)
+            optest_expect_grad(&c, shared[i].grad, b.grads->param[shared[i].role].tensors);
+    }
 }
 END_TEST
 
@@ -158,46 +140,45 @@ END_TEST
  */
 START_TEST(shared_expert_without_gate)
 {
-    tn_safetensors *file = optest_open("moe");
-    for (int d = 0; d < 3; d++) {
+    for (optest_case c = optest_cases("moe", "hidden"); optest_next(&c, 6);) {
+        if (c.number != 3)
+            continue;
         block with, without, mlp;
-        block_make(file, 3, TN_LAYOUT_STACKED_OI, dtypes[d], &with);
-        block_make(file, 3, TN_LAYOUT_STACKED_OI, dtypes[d], &without);
-        block_make(file, 3, TN_LAYOUT_STACKED_OI, dtypes[d], &mlp);
-        with.site.features &= ~TN_HAS_SHARED_GATE;
-        without.site.features &= ~(TN_HAS_SHARED_GATE | TN_HAS_SHARED_EXPERT);
-        mlp.call.op = mlp.site.op = TN_OP_MLP;
-        mlp.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
-        mlp.site.features = 0;
-        mlp.site.dim[TN_DIM_INTER] = mlp.site.dim[TN_DIM_SHARED_INTER];
+        block_make(&c, TN_LAYOUT_STACKED_OI, &with);
+        block_make(&c, TN_LAYOUT_STACKED_OI, &without);
+        block_make(&c, TN_LAYOUT_STACKED_OI, &mlp);
+        with.site->features &= ~TN_HAS_SHARED_GATE;
+        without.site->features &= ~(TN_HAS_SHARED_GATE | TN_HAS_SHARED_EXPERT);
+        mlp.call.op = mlp.site->op = TN_OP_MLP;
+        mlp.site->meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+        mlp.site->features = 0;
+        mlp.site->dim[TN_DIM_INTER] = mlp.site->dim[TN_DIM_SHARED_INTER];
         for (int i = 0; i < 3; i++) {
-            mlp.site.param[TN_ROLE_GATE + i] = mlp.site.param[TN_ROLE_SHARED_GATE + i];
-            mlp.grads.param[TN_ROLE_GATE + i] = mlp.grads.param[TN_ROLE_SHARED_GATE + i];
+            mlp.site->param[TN_ROLE_GATE + i] = mlp.site->param[TN_ROLE_SHARED_GATE + i];
+            mlp.grads->param[TN_ROLE_GATE + i] = mlp.grads->param[TN_ROLE_SHARED_GATE + i];
         }
         const tn_call *calls[] = {&with.call, &without.call, &mlp.call};
         for (int i = 0; i < 3; i++) {
             tn_error err = TN_ERROR_INIT;
             ck_assert_msg(backward(calls[i], &err) == TN_OK, "%s", err.message);
         }
-        tn_tensor sum = optest_zeros(dtypes[d], 2, with.grads.in[0].shape);
+        tn_tensor sum = optest_zeros(c.dtype, 2, with.grads->in[0].shape);
         for (int64_t i = 0; i < tn_tensor_count(&sum); i++)
-            optest_set(&sum, i, optest_at(&without.grads.in[0], i) + optest_at(&mlp.grads.in[0], i));
-        optest_close(&with.grads.in[0], &sum, 0.0, 0.0, "x");
+            optest_set(&sum, i, optest_at(&without.grads->in[0], i) + optest_at(&mlp.grads->in[0], i));
+        optest_close(&with.grads->in[0], &sum, 0.0, 0.0, "x");
         for (int i = 0; i < 3; i++)
-            optest_close(with.grads.param[TN_ROLE_SHARED_GATE + i].tensors, mlp.grads.param[TN_ROLE_GATE + i].tensors,
+            optest_close(with.grads->param[TN_ROLE_SHARED_GATE + i].tensors, mlp.grads->param[TN_ROLE_GATE + i].tensors,
                          0.0, 0.0, "shared expert");
-        tn_tensor wanted = with.grads.in[0];
-        with.grads.in[0].data = NULL;
-        with.grads.param[TN_ROLE_SHARED_UP].count = with.grads.param[TN_ROLE_ROUTER].count = 0;
-        tn_tensor down = optest_from(dtypes[d], &with.ddown);
-        memset(with.ddown.data, 0x11, (size_t)tn_tensor_count(&down) * tn_dtype_size(dtypes[d]));
-        memset(wanted.data, 0, (size_t)tn_tensor_count(&wanted) * tn_dtype_size(dtypes[d]));
+        tn_tensor wanted = with.grads->in[0];
+        with.grads->in[0].data = NULL;
+        with.grads->param[TN_ROLE_SHARED_UP].count = with.grads->param[TN_ROLE_ROUTER].count = 0;
+        tn_tensor down = optest_from(c.dtype, &with.ddown);
+        memset(with.ddown.data, 0x11, (size_t)tn_tensor_count(&down) * tn_dtype_size(c.dtype));
+        memset(wanted.data, 0, (size_t)tn_tensor_count(&wanted) * tn_dtype_size(c.dtype));
         ck_assert_int_eq(backward(&with.call, NULL), TN_OK);
         optest_close(&with.ddown, &down, 0.0, 0.0, "down");
-        for (int64_t i = 0; i < tn_tensor_count(&wanted); i++)
-            ck_assert_double_eq(optest_at(&wanted, i), 0.0);
+        optest_expect_zero(&wanted);
     }
-    tn_safetensors_close(file);
 }
 END_TEST
 
@@ -226,49 +207,50 @@ static void awkward_params(tn_param *params)
 
 START_TEST(any_address_and_stride)
 {
-    tn_safetensors *file = optest_open("moe");
-    for (int d = 0; d < 3; d++) {
+    for (optest_case c = optest_cases("moe", "hidden"); optest_next(&c, 6);) {
+        if (c.number != 3)
+            continue;
         block b, odd;
-        block_make(file, 3, layouts[_i], dtypes[d], &b);
-        block_make(file, 3, layouts[_i], dtypes[d], &odd);
+        block_make(&c, layouts[_i], &b);
+        block_make(&c, layouts[_i], &odd);
         ck_assert_int_eq(backward(&b.call, NULL), TN_OK);
         odd.call.in[0] = awkward(&odd.call.in[0]);
-        odd.grads.in[0] = awkward(&odd.grads.in[0]);
-        odd.grads.out[0] = awkward(&odd.grads.out[0]);
-        awkward_params(odd.site.param);
-        awkward_params(odd.grads.param);
+        odd.grads->in[0] = awkward(&odd.grads->in[0]);
+        odd.grads->out[0] = awkward(&odd.grads->out[0]);
+        awkward_params(odd.site->param);
+        awkward_params(odd.grads->param);
         tn_error err = TN_ERROR_INIT;
         ck_assert_msg(backward(&odd.call, &err) == TN_OK, "%s", err.message);
         /* Rows apart go to other routines of oneDNN, which may add in another order. */
-        double close = dtypes[d] == TN_F32 ? 1e-6 : dtypes[d] == TN_BF16 ? 0x1p-7 : 0x1p-10;
-        optest_close(&odd.grads.in[0], &b.grads.in[0], close, close, "x");
+        double close = c.dtype == TN_F32 ? 1e-6 : c.dtype == TN_BF16 ? 0x1p-7 : 0x1p-10;
+        optest_close(&odd.grads->in[0], &b.grads->in[0], close, close, "x");
         for (int role = 0; role < TN_ROLE_MAX; role++)
-            for (int64_t i = 0; i < b.grads.param[role].count; i++)
-                optest_close(&odd.grads.param[role].tensors[i], &b.grads.param[role].tensors[i], close, close, "param");
+            for (int64_t i = 0; i < b.grads->param[role].count; i++)
+                optest_close(&odd.grads->param[role].tensors[i], &b.grads->param[role].tensors[i], close, close,
+                             "param");
     }
-    tn_safetensors_close(file);
 }
 END_TEST
 
 START_TEST(bad_scores_name_the_token)
 {
-    tn_safetensors *file = optest_open("moe");
-    block b;
-    block_make(file, 3, TN_LAYOUT_EXPERT_LIST, TN_BF16, &b);
-    optest_set(&b.call.in[0], 5 * b.call.in[0].shape[1] + 2, (double)NAN);
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(backward(&b.call, &err), TN_E_INPUT);
-    ck_assert_msg(strstr(err.message, "token 5 ") != NULL, "%s", err.message);
-    for (int64_t i = 0; i < tn_tensor_count(&b.ddown); i++)
-        ck_assert_double_eq(optest_at(&b.ddown, i), 0.0);
-    tn_safetensors_close(file);
+    for (optest_case c = optest_cases("moe", "hidden"); optest_next(&c, 6);) {
+        if (c.number != 3 || c.dtype != TN_BF16)
+            continue;
+        block b;
+        block_make(&c, TN_LAYOUT_EXPERT_LIST, &b);
+        optest_set(&b.call.in[0], 5 * b.call.in[0].shape[1] + 2, (double)NAN);
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_int_eq(backward(&b.call, &err), TN_E_INPUT);
+        suite_expect_in(err.message, "token 5 ");
+        optest_expect_zero(&b.ddown);
+    }
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of blocks of experts", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of blocks of experts", 120);
     tcase_add_loop_test(tc, golden_gradients, 0, 3);
     suite_add(tc, shared_expert_without_gate);
     tcase_add_loop_test(tc, any_address_and_stride, 0, 3);

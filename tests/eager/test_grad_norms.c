@@ -87,24 +87,24 @@ typedef struct shape {
 static const shape shapes[] = {{0, 5, 1e-6},  {1, 1, 0.0},   {1, 1, 1e-5},   {3, 2, 1e-6},  {1, 31, 0.0},
                                {5, 33, 1e-6}, {2, 64, 1e-6}, {2, 130, 1e-5}, {70, 7, 1e-6}, {2, 700, 1e-6}};
 
-static void make_call(tn_op op, tn_norm variant, tn_dtype dtype, const shape *s, tn_call *call, tn_site *site)
+static tn_call make_call(tn_op op, tn_norm variant, tn_dtype dtype, const shape *s)
 {
-    *site = optest_site(op, dtype);
+    bool adds = op == TN_OP_ADD_RMS_NORM, two = adds || variant == TN_NORM_W_GATED;
+    tn_call call = optest_call(op, dtype, two ? 2 : 1, adds ? 2 : 1);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_NORM] = (int32_t)variant;
     site->num[TN_NUM_EPS] = s->eps;
     tn_tensor w = optest_random(dtype, 1, &s->width, 4);
     optest_param(site, TN_ROLE_WEIGHT, &w, variant == TN_NORM_NO_WEIGHT ? 0 : 1);
-    bool two = op == TN_OP_ADD_RMS_NORM || variant == TN_NORM_W_GATED;
-    *call = (tn_call){.op = op, .site = site, .in_count = two ? 2 : 1};
     int64_t dims[2] = {s->rows, s->width};
-    for (int i = 0; i < call->in_count; i++)
-        call->in[i] = optest_random(dtype, 2, dims, 5 + (uint32_t)i);
-    call->out_count = op == TN_OP_ADD_RMS_NORM ? 2 : 1;
-    for (int i = 0; i < call->out_count; i++)
-        call->out[i] = optest_zeros(dtype, 2, dims);
+    for (int i = 0; i < call.in_count; i++)
+        call.in[i] = optest_random(dtype, 2, dims, 5 + (uint32_t)i);
+    for (int i = 0; i < call.out_count; i++)
+        call.out[i] = optest_zeros(dtype, 2, dims);
     /* With eps 0 a row of one zero has no norm. */
     for (int64_t i = 0; i < s->rows; i++)
-        optest_set(&call->in[0], i * s->width, 0.75);
+        optest_set(&call.in[0], i * s->width, 0.75);
+    return call;
 }
 
 static void load_row(const tn_call *call, int64_t row, truth *t)
@@ -184,14 +184,11 @@ START_TEST(norms)
     for (int variant = TN_NORM_W; variant <= TN_NORM_NO_WEIGHT; variant++)
         for (int d = 0; d < 3; d++)
             for (int adds = 0; adds < 2; adds++) {
-                tn_call call;
-                tn_site site;
-                tn_grads grads;
                 if (adds && variant == TN_NORM_W_GATED)
                     continue;
-                make_call(adds ? TN_OP_ADD_RMS_NORM : TN_OP_RMS_NORM, (tn_norm)variant, dtypes[d], &shapes[_i], &call,
-                          &site);
-                optest_grads(&call, &grads, 20);
+                tn_call call =
+                    make_call(adds ? TN_OP_ADD_RMS_NORM : TN_OP_RMS_NORM, (tn_norm)variant, dtypes[d], &shapes[_i]);
+                optest_grads(&call, 20);
                 optest_backward_threads(&call);
                 check_call(&call);
             }
@@ -204,22 +201,15 @@ START_TEST(strided_and_in_place)
     for (int variant = TN_NORM_W; variant <= TN_NORM_NO_WEIGHT; variant++)
         for (int d = 0; d < 3; d++) {
             const shape s = {24, 20, 1e-6};
-            tn_call call;
-            tn_site site;
-            tn_grads grads;
-            make_call(TN_OP_RMS_NORM, (tn_norm)variant, dtypes[d], &s, &call, &site);
+            tn_call call = make_call(TN_OP_RMS_NORM, (tn_norm)variant, dtypes[d], &s);
             for (int i = 0; i < call.in_count; i++)
                 call.in[i] =
                     optest_transpose(optest_random(dtypes[d], 4, (int64_t[]){2, 3, 4, 20}, 30 + (uint32_t)i), 1, 2);
-            optest_grads(&call, &grads, 20);
-            tn_tensor up = optest_transpose(optest_random(dtypes[d], 4, (int64_t[]){2, 3, 4, 20}, 40), 1, 2);
-            grads.out[0] = up;
+            tn_grads *grads = optest_grads(&call, 20);
+            grads->out[0] = optest_transpose(optest_random(dtypes[d], 4, (int64_t[]){2, 3, 4, 20}, 40), 1, 2);
             optest_backward(&call);
             check_call(&call);
-            tn_tensor kept = grads.in[0];
-            grads.in[0] = up;
-            optest_backward(&call);
-            optest_close(&up, &kept, 0.0, 0.0, "in place");
+            optest_backward_in_place(&call);
         }
 }
 END_TEST
@@ -228,44 +218,39 @@ END_TEST
 START_TEST(absent_tensors)
 {
     const shape s = {5, 33, 1e-6};
-    tn_call call;
-    tn_site site;
-    tn_grads grads;
-    make_call(TN_OP_ADD_RMS_NORM, TN_NORM_W, TN_BF16, &s, &call, &site);
-    optest_grads(&call, &grads, 20);
+    tn_call call = make_call(TN_OP_ADD_RMS_NORM, TN_NORM_W, TN_BF16, &s);
+    tn_grads *grads = optest_grads(&call, 20);
     optest_backward(&call);
-    tn_tensor all = optest_from(TN_BF16, &grads.in[0]);
+    tn_tensor all = optest_from(TN_BF16, &grads->in[0]);
     /* h + r alone: its gradient passes. */
-    grads.out[1].data = NULL;
+    grads->out[1].data = NULL;
     optest_backward(&call);
-    optest_close(&grads.in[0], &grads.out[0], 0.0, 0.0, "only the sum");
-    for (int64_t i = 0; i < s.width; i++)
-        ck_assert_double_eq(optest_at(grads.param[TN_ROLE_WEIGHT].tensors, i), 0.0);
+    optest_close(&grads->in[0], &grads->out[0], 0.0, 0.0, "only the sum");
+    optest_expect_zero(grads->param[TN_ROLE_WEIGHT].tensors);
     /* The norm alone. */
-    grads.out[1] = optest_random(TN_BF16, 2, (int64_t[]){5, 33}, 21);
-    tn_tensor sum = grads.out[0];
-    grads.out[0].data = NULL;
+    grads->out[1] = optest_random(TN_BF16, 2, (int64_t[]){5, 33}, 21);
+    tn_tensor sum = grads->out[0];
+    grads->out[0].data = NULL;
     optest_backward(&call);
     for (int64_t i = 0; i < tn_tensor_count(&all); i++) {
-        float both = (float)(optest_at(&grads.in[0], i) + optest_at(&sum, i));
+        float both = (float)(optest_at(&grads->in[0], i) + optest_at(&sum, i));
         uint16_t bits;
         convert_from_f32(&both, TN_BF16, &bits, 1);
         convert_to_f32(&bits, TN_BF16, &both, 1);
         ck_assert_double_eq(optest_at(&all, i), (double)both);
     }
     /* What is not wanted is not written, and the rest does not change. */
-    tn_tensor dr = optest_from(TN_BF16, &grads.in[1]);
-    grads.in[0].data = NULL;
-    grads.param[TN_ROLE_WEIGHT].count = 0;
+    tn_tensor dr = optest_from(TN_BF16, &grads->in[1]);
+    grads->in[0].data = NULL;
+    grads->param[TN_ROLE_WEIGHT].count = 0;
     optest_backward(&call);
-    optest_close(&grads.in[1], &dr, 0.0, 0.0, "only dr");
+    optest_close(&grads->in[1], &dr, 0.0, 0.0, "only dr");
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: gradients of norms", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: gradients of norms", 120);
     tcase_add_loop_test(tc, norms, 0, (int)(sizeof shapes / sizeof *shapes));
     suite_add(tc, strided_and_in_place, absent_tensors);
     return suite_run();

@@ -18,8 +18,8 @@ static const tn_layout layouts[] = {TN_LAYOUT_STACKED_OI, TN_LAYOUT_STACKED_IO, 
 
 typedef struct grouped {
     tn_call call;
-    tn_site site;
-    tn_grads grads;
+    tn_site *site;
+    tn_grads *grads;
     tn_layout layout;
     int64_t groups, in, out;
 } grouped;
@@ -68,23 +68,17 @@ static void grouped_make(grouped *g, tn_layout layout, tn_dtype dtype, int64_t g
                          int64_t rows, int64_t in, int64_t out)
 {
     *g = (grouped){.layout = layout, .groups = groups, .in = in, .out = out};
-    tn_tensor w[MAX_GROUPS], dw[MAX_GROUPS];
-    g->site = optest_site(TN_OP_GROUPED_MATMUL, dtype);
-    g->site.meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
-    optest_param(&g->site, TN_ROLE_WEIGHT, w, weight_tensors(g, dtype, w));
-    g->call = (tn_call){.op = TN_OP_GROUPED_MATMUL, .site = &g->site, .in_count = 2, .out_count = 1};
+    tn_tensor w[MAX_GROUPS];
+    g->call = optest_call(TN_OP_GROUPED_MATMUL, dtype, 2, 1);
+    g->site = optest_site_of(&g->call);
+    g->site->meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
+    optest_param(g->site, TN_ROLE_WEIGHT, w, weight_tensors(g, dtype, w));
     g->call.in[0] = optest_zeros(dtype, 2, (int64_t[]){rows, in});
     g->call.in[1] = optest_zeros(TN_I64, 1, &groups);
     g->call.out[0] = optest_zeros(dtype, 2, (int64_t[]){rows, out});
     for (int64_t e = 0; e < groups; e++)
         optest_set(&g->call.in[1], e, (double)counts[e]);
-    tn_site holder = g->site;
-    optest_param(&holder, TN_ROLE_WEIGHT, dw, weight_tensors(g, dtype, dw));
-    g->grads = (tn_grads){.size = sizeof g->grads};
-    g->grads.param[TN_ROLE_WEIGHT] = holder.param[TN_ROLE_WEIGHT];
-    g->grads.out[0] = optest_zeros(dtype, 2, (int64_t[]){rows, out});
-    g->grads.in[0] = optest_zeros(dtype, 2, (int64_t[]){rows, in});
-    g->call.grads = &g->grads;
+    g->grads = optest_grads(&g->call, 1);
 }
 
 static void fill(tn_tensor *t, const tn_tensor *from)
@@ -97,10 +91,10 @@ static void fill_random(grouped *g, uint32_t seed)
 {
     tn_dtype dtype = g->call.in[0].dtype;
     tn_tensor x = optest_random(dtype, 2, g->call.in[0].shape, seed);
-    tn_tensor up = optest_random(dtype, 2, g->grads.out[0].shape, seed + 1);
+    tn_tensor up = optest_random(dtype, 2, g->grads->out[0].shape, seed + 1);
     fill(&g->call.in[0], &x);
-    fill(&g->grads.out[0], &up);
-    tn_param *w = &g->site.param[TN_ROLE_WEIGHT];
+    fill(&g->grads->out[0], &up);
+    tn_param *w = &g->site->param[TN_ROLE_WEIGHT];
     for (int64_t i = 0; i < w->count; i++) {
         tn_tensor values = optest_random(dtype, w->tensors[i].ndim, w->tensors[i].shape, seed + 2 + (uint32_t)i);
         fill((tn_tensor *)(uintptr_t)&w->tensors[i], &values);
@@ -109,66 +103,52 @@ static void fill_random(grouped *g, uint32_t seed)
 
 /* ---- golden data --------------------------------------------------------------------------------------------- */
 
-static void golden_case(const tn_safetensors *file, int n, tn_layout layout, int d)
+static void golden_case(const optest_case *c, tn_layout layout)
 {
-    static const char *const suffixes[] = {"", "_bf16", "_f16"};
-    tn_tensor x = optest_get(file, n, "x", ""), w = optest_get(file, n, "w", ""), out = optest_get(file, n, "out", "");
-    tn_tensor list = optest_get(file, n, "group_list", "");
+    tn_tensor x = optest_truth(c, "x"), w = optest_truth(c, "w"), up = optest_truth(c, "grad_out");
+    tn_tensor list = optest_truth(c, "group_list"), dw = optest_zeros(c->dtype, 3, w.shape);
     grouped g;
-    grouped_make(&g, layout, dtypes[d], w.shape[0], list.data, x.shape[0], x.shape[1], w.shape[2]);
+    grouped_make(&g, layout, c->dtype, w.shape[0], list.data, x.shape[0], x.shape[1], w.shape[2]);
     fill(&g.call.in[0], &x);
-    tn_tensor up = optest_get(file, n, "grad_out", ""), dx = optest_get(file, n, "grad_x", "");
-    fill(&g.grads.out[0], &up);
+    fill(&g.grads->out[0], &up);
     for (int64_t e = 0, at = 0; e < g.groups; e++)
         for (int64_t i = 0; i < g.in; i++)
             for (int64_t o = 0; o < g.out; o++, at++) {
                 int64_t index;
-                tn_tensor *t = weight_at(&g, g.site.param[TN_ROLE_WEIGHT].tensors, e, o, i, &index);
+                tn_tensor *t = weight_at(&g, g.site->param[TN_ROLE_WEIGHT].tensors, e, o, i, &index);
                 optest_set(t, index, optest_at(&w, at));
             }
     optest_threads(&g.call);
-    tn_tensor theirs = optest_get(file, n, "out", suffixes[d]);
-    optest_golden(&g.call.out[0], &out, &theirs, "gmm");
+    optest_expect(c, "out", &g.call.out[0]);
     optest_backward_threads(&g.call);
-    optest_golden_grad(&g.grads.in[0], &dx, "gmm, x");
-    tn_tensor dw = optest_get(file, n, "grad_w", ""), got = optest_zeros(dtypes[d], 3, w.shape);
+    optest_expect_grad(c, "grad_x", &g.grads->in[0]);
     for (int64_t e = 0, at = 0; e < g.groups; e++)
         for (int64_t i = 0; i < g.in; i++)
             for (int64_t o = 0; o < g.out; o++, at++)
-                optest_set(&got, at, weight_get(&g, g.grads.param[TN_ROLE_WEIGHT].tensors, e, o, i));
-    optest_golden_grad(&got, &dw, "gmm, w");
+                optest_set(&dw, at, weight_get(&g, g.grads->param[TN_ROLE_WEIGHT].tensors, e, o, i));
+    optest_expect_grad(c, "grad_w", &dw);
 }
 
 START_TEST(golden)
 {
-    tn_safetensors *file = optest_open("gmm");
-    int n = 0;
-    for (; optest_has(file, n, "x"); n++)
-        for (int d = 0; d < 3; d++)
-            golden_case(file, n, layouts[_i], d);
-    ck_assert_int_eq(n, 4);
-    tn_safetensors_close(file);
+    for (optest_case c = optest_cases("gmm", "x"); optest_next(&c, 4);)
+        golden_case(&c, layouts[_i]);
 }
 END_TEST
 
 /* ---- other shapes ----------------------------------------------------------------------------------------------- */
 
-static double unit(tn_dtype dtype)
-{
-    return optest_epsilon(dtype);
-}
-
 /* A sum of `terms` products, with their magnitude: f32 sums in another order, then one rounding. */
 static void expect_sum(double got, double sum, double magnitude, int64_t terms, tn_dtype dtype, const char *what)
 {
-    double bound = magnitude * (double)(terms + 1) * 0x1p-24 + fabs(sum) * unit(dtype);
+    double bound = magnitude * (double)(terms + 1) * 0x1p-24 + fabs(sum) * optest_epsilon(dtype);
     if (!(fabs(got - sum) <= bound))
         ck_abort_msg("%s, %s: %.9g, expected %.9g +- %.2g", what, tn_dtype_name(dtype), got, sum, bound);
 }
 
 static void check_rows(const grouped *g, const int64_t *counts)
 {
-    const tn_tensor *w = g->site.param[TN_ROLE_WEIGHT].tensors;
+    const tn_tensor *w = g->site->param[TN_ROLE_WEIGHT].tensors;
     tn_dtype dtype = g->call.in[0].dtype;
     for (int64_t e = 0, row = 0; e < g->groups; e++)
         for (int64_t end = row + counts[e]; row < end; row++) {
@@ -184,11 +164,11 @@ static void check_rows(const grouped *g, const int64_t *counts)
             for (int64_t i = 0; i < g->in; i++) {
                 double sum = 0, size = 0;
                 for (int64_t o = 0; o < g->out; o++) {
-                    double term = optest_at(&g->grads.out[0], row * g->out + o) * weight_get(g, w, e, o, i);
+                    double term = optest_at(&g->grads->out[0], row * g->out + o) * weight_get(g, w, e, o, i);
                     sum += term;
                     size += fabs(term);
                 }
-                expect_sum(optest_at(&g->grads.in[0], row * g->in + i), sum, size, g->out, dtype, "dx");
+                expect_sum(optest_at(&g->grads->in[0], row * g->in + i), sum, size, g->out, dtype, "dx");
             }
         }
 }
@@ -201,11 +181,11 @@ static void check_weights(const grouped *g, const int64_t *counts)
                 double sum = 0, size = 0;
                 for (int64_t row = first; row < first + counts[e]; row++) {
                     double term =
-                        optest_at(&g->grads.out[0], row * g->out + o) * optest_at(&g->call.in[0], row * g->in + i);
+                        optest_at(&g->grads->out[0], row * g->out + o) * optest_at(&g->call.in[0], row * g->in + i);
                     sum += term;
                     size += fabs(term);
                 }
-                expect_sum(weight_get(g, g->grads.param[TN_ROLE_WEIGHT].tensors, e, o, i), sum, size, counts[e],
+                expect_sum(weight_get(g, g->grads->param[TN_ROLE_WEIGHT].tensors, e, o, i), sum, size, counts[e],
                            g->call.in[0].dtype, "dw");
             }
 }
@@ -256,8 +236,8 @@ START_TEST(strided_rows)
         fill(&wide_x, &g.call.in[0]);
         g.call.in[0] = wide_x;
         g.call.out[0] = wide_y;
-        g.grads.in[0] = wide_dx;
-        g.grads.out[0].stride[0] = 0;
+        g.grads->in[0] = wide_dx;
+        g.grads->out[0].stride[0] = 0;
         optest_threads(&g.call);
         optest_backward_threads(&g.call);
         check_rows(&g, counts);
@@ -279,7 +259,7 @@ START_TEST(weights_as_they_come)
         grouped g;
         grouped_make(&g, io ? TN_LAYOUT_STACKED_IO : TN_LAYOUT_STACKED_OI, TN_BF16, 2, counts, 7, 10, 6);
         fill_random(&g, 3);
-        tn_tensor *w = (tn_tensor *)(uintptr_t)g.site.param[TN_ROLE_WEIGHT].tensors;
+        tn_tensor *w = (tn_tensor *)(uintptr_t)g.site->param[TN_ROLE_WEIGHT].tensors;
         tn_tensor wide = optest_zeros(TN_BF16, 3, (int64_t[]){2, w->shape[1] + 1, w->shape[2] + 3}), values = *w;
         wide.data = (char *)wide.data + 1;
         wide.shape[1]--;
@@ -304,24 +284,22 @@ START_TEST(only_what_is_wanted)
     grouped g;
     grouped_make(&g, TN_LAYOUT_LIST_IO, TN_F32, 3, counts, 5, 4, 6);
     fill_random(&g, 9);
-    void *dx = g.grads.in[0].data;
-    g.grads.in[0].data = NULL;
+    void *dx = g.grads->in[0].data;
+    g.grads->in[0].data = NULL;
     optest_backward(&g.call);
     check_weights(&g, counts);
-    g.grads.in[0].data = dx;
-    g.grads.param[TN_ROLE_WEIGHT].count = 0;
+    g.grads->in[0].data = dx;
+    g.grads->param[TN_ROLE_WEIGHT].count = 0;
     optest_run(&g.call);
     optest_backward(&g.call);
     check_rows(&g, counts);
     /* Without an upstream gradient all are zero. */
-    g.grads.param[TN_ROLE_WEIGHT].count = 3;
-    g.grads.out[0].data = NULL;
+    g.grads->param[TN_ROLE_WEIGHT].count = 3;
+    g.grads->out[0].data = NULL;
     optest_backward(&g.call);
-    for (int64_t i = 0; i < 20; i++)
-        ck_assert_double_eq(optest_at(&g.grads.in[0], i), 0.0);
+    optest_expect_zero(&g.grads->in[0]);
     for (int64_t e = 0; e < 3; e++)
-        for (int64_t i = 0; i < 24; i++)
-            ck_assert_double_eq(optest_at(&g.grads.param[TN_ROLE_WEIGHT].tensors[e], i), 0.0);
+        optest_expect_zero(&g.grads->param[TN_ROLE_WEIGHT].tensors[e]);
 }
 END_TEST
 
@@ -352,12 +330,9 @@ START_TEST(counts_that_do_not_describe_x)
         ck_assert_str_eq(err.where, "model.layers.0.test");
         ck_assert_int_eq(optest_try_backward(&g.call, &again), TN_E_INPUT);
         ck_assert_str_eq(again.message, bad[i].why);
-        for (int64_t j = 0; j < 7 * 5; j++)
-            ck_assert_double_eq(optest_at(&g.call.out[0], j), 0.0);
-        for (int64_t j = 0; j < 7 * 4; j++)
-            ck_assert_double_eq(optest_at(&g.grads.in[0], j), 0.0);
-        for (int64_t j = 0; j < 3 * 20; j++)
-            ck_assert_double_eq(optest_at(g.grads.param[TN_ROLE_WEIGHT].tensors, j), 0.0);
+        optest_expect_zero(&g.call.out[0]);
+        optest_expect_zero(&g.grads->in[0]);
+        optest_expect_zero(g.grads->param[TN_ROLE_WEIGHT].tensors);
     }
 }
 END_TEST
@@ -366,10 +341,10 @@ START_TEST(without_meaning)
 {
     grouped g;
     grouped_make(&g, TN_LAYOUT_STACKED_OI, TN_F32, 1, (int64_t[]){2}, 2, 4, 5);
-    g.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+    g.site->meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
     ck_assert_int_eq(optest_try(&g.call, NULL), TN_E_INTERNAL);
-    g.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_OI;
-    g.site.param[TN_ROLE_WEIGHT].count = 0;
+    g.site->meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_OI;
+    g.site->param[TN_ROLE_WEIGHT].count = 0;
     ck_assert_int_eq(optest_try(&g.call, NULL), TN_E_INTERNAL);
     ck_assert_int_eq(optest_try_backward(&g.call, NULL), TN_E_INTERNAL);
 }
@@ -377,8 +352,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: grouped products", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: grouped products", 120);
     tcase_add_loop_test(tc, golden, 0, 4);
     tcase_add_loop_test(tc, any_shape, 0, (int)(sizeof shapes / sizeof *shapes));
     suite_add(tc, strided_rows, weights_as_they_come, only_what_is_wanted, counts_that_do_not_describe_x,

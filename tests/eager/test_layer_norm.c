@@ -32,23 +32,24 @@ static double rounding(tn_dtype dtype, double x)
     return fabs(x) * unit + (dtype == TN_F16 ? 0x1p-25 : 0);
 }
 
-static void make_call(tn_dtype dtype, const shape *s, tn_call *call, tn_site *site)
+static tn_call make_call(tn_dtype dtype, const shape *s)
 {
     int64_t dims[2] = {s->rows, s->width};
-    *site = optest_site(TN_OP_LAYER_NORM, dtype);
+    tn_call call = optest_call(TN_OP_LAYER_NORM, dtype, 1, 1);
+    tn_site *site = optest_site_of(&call);
     site->num[TN_NUM_EPS] = s->eps;
     tn_tensor w = optest_random(dtype, 1, &s->width, 4), b = optest_random(dtype, 1, &s->width, 6);
     optest_param(site, TN_ROLE_WEIGHT, &w, 1);
     if (s->bias)
         optest_param(site, TN_ROLE_BIAS, &b, 1);
-    *call = (tn_call){.op = TN_OP_LAYER_NORM, .site = site, .in_count = 1, .out_count = 1};
-    call->in[0] = optest_random(dtype, 2, dims, 5);
+    call.in[0] = optest_random(dtype, 2, dims, 5);
     for (int64_t i = 0; s->offset != 0 && i < s->rows * s->width; i++) {
         /* Whole numbers and quarters: every type holds them with the offset. */
-        double value = floor(4 * optest_at(&call->in[0], i)) / 4;
-        optest_set(&call->in[0], i, (double)s->offset + value);
+        double value = floor(4 * optest_at(&call.in[0], i)) / 4;
+        optest_set(&call.in[0], i, (double)s->offset + value);
     }
-    call->out[0] = optest_zeros(dtype, 2, dims);
+    call.out[0] = optest_zeros(dtype, 2, dims);
+    return call;
 }
 
 /* ---- the truth ---------------------------------------------------------------------------------------- */
@@ -98,9 +99,7 @@ START_TEST(every_element)
     const shape *s = &shapes[_i % SHAPES];
     tn_dtype dtype = dtypes[_i / SHAPES];
     static truth t;
-    tn_call call;
-    tn_site site;
-    make_call(dtype, s, &call, &site);
+    tn_call call = make_call(dtype, s);
     optest_threads(&call);
     for (int64_t row = 0; row < s->rows; row++) {
         double mean, scale;
@@ -117,28 +116,21 @@ END_TEST
 
 START_TEST(in_place)
 {
-    tn_call call, other;
-    tn_site site;
-    make_call(TN_BF16, &shapes[3], &call, &site);
+    tn_call call = make_call(TN_BF16, &shapes[3]);
     optest_run(&call);
-    other = call;
-    other.out[0] = other.in[0];
-    optest_run(&other);
-    optest_close(&other.out[0], &call.out[0], 0, 0, "in place");
+    optest_in_place(&call);
 }
 END_TEST
 
 /* A row that is the same everywhere has no direction: the bias remains. */
 START_TEST(a_constant_row)
 {
-    tn_call call;
-    tn_site site;
-    make_call(TN_F32, &shapes[3], &call, &site);
+    tn_call call = make_call(TN_F32, &shapes[3]);
     for (int64_t i = 0; i < shapes[3].width; i++)
         optest_set(&call.in[0], i, 3.1);
     optest_run(&call);
     for (int64_t i = 0; i < shapes[3].width; i++)
-        ck_assert_double_eq(optest_at(&call.out[0], i), optest_at(site.param[TN_ROLE_BIAS].tensors, i));
+        ck_assert_double_eq(optest_at(&call.out[0], i), optest_at(call.site->param[TN_ROLE_BIAS].tensors, i));
 }
 END_TEST
 
@@ -198,22 +190,19 @@ START_TEST(gradients)
     const shape *s = &shapes[_i % SHAPES];
     tn_dtype dtype = dtypes[_i / SHAPES];
     static truth t;
-    tn_call call;
-    tn_site site;
-    tn_grads grads;
     if (s->width == 1)
         return; /* nothing comes back: a difference of rounding errors                            */
-    make_call(dtype, s, &call, &site);
-    optest_grads(&call, &grads, 9);
+    tn_call call = make_call(dtype, s);
+    tn_grads *grads = optest_grads(&call, 9);
     optest_backward_threads(&call);
-    check_sums(&call, s, &grads, dtype);
+    check_sums(&call, s, grads, dtype);
     for (int64_t row = 0; row < s->rows && row < 4; row++) {
         load_row(&call, row, &t);
         for (int64_t i = 0; i < s->width; i++)
-            t.g[i] = optest_at(&grads.out[0], row * s->width + i);
+            t.g[i] = optest_at(&grads->out[0], row * s->width + i);
         for (int64_t i = 0; i<s->width; i += s->width> 200 ? 37 : 1) {
             t.moving = &t.x[i];
-            double dx = optest_derivative(loss, &t, t.x[i], 1e-3), got = optest_at(&grads.in[0], row * s->width + i);
+            double dx = optest_derivative(loss, &t, t.x[i], 1e-3), got = optest_at(&grads->in[0], row * s->width + i);
             ck_assert_msg(fabs(got - dx) <= dx_bound(&t, i, dx, dtype), "row %lld, dx %lld is %.9g, expected %.9g",
                           (long long)row, (long long)i, got, dx);
         }
@@ -224,27 +213,21 @@ END_TEST
 /* What is not wanted is not written; without an upstream gradient there are zeros. */
 START_TEST(unwanted_and_absent)
 {
-    tn_call call;
-    tn_site site;
-    tn_grads grads;
-    make_call(TN_F32, &shapes[3], &call, &site);
-    optest_grads(&call, &grads, 9);
-    grads.out[0].data = NULL;
+    tn_call call = make_call(TN_F32, &shapes[3]);
+    tn_grads *grads = optest_grads(&call, 9);
+    grads->out[0].data = NULL;
     optest_backward(&call);
-    for (int64_t i = 0; i < shapes[3].width; i++) {
-        ck_assert_double_eq(optest_at(&grads.in[0], i), 0);
-        ck_assert_double_eq(optest_at(grads.param[TN_ROLE_WEIGHT].tensors, i), 0);
-    }
-    grads.in[0].data = NULL;
-    grads.param[TN_ROLE_WEIGHT].count = 0;
+    optest_expect_zero(&grads->in[0]);
+    optest_expect_zero(grads->param[TN_ROLE_WEIGHT].tensors);
+    grads->in[0].data = NULL;
+    grads->param[TN_ROLE_WEIGHT].count = 0;
     optest_backward(&call);
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("layer norm", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("layer norm", 120);
     tcase_add_loop_test(tc, every_element, 0, 3 * SHAPES);
     suite_add(tc, in_place, a_constant_row);
     tcase_add_loop_test(tc, gradients, 0, 3 * SHAPES);

@@ -35,18 +35,19 @@ static void check_product(const tn_call *call, const char *what)
     }
 }
 
-static void make_call(tn_dtype dtype, int64_t m, int64_t n, int64_t k, bool bias, tn_call *call, tn_site *site)
+static tn_call make_call(tn_dtype dtype, int64_t m, int64_t n, int64_t k, bool bias)
 {
-    *site = optest_site(TN_OP_LINEAR, dtype);
+    tn_call call = optest_call(TN_OP_LINEAR, dtype, 1, 1);
+    tn_site *site = optest_site_of(&call);
     tn_tensor w = optest_random(dtype, 2, (int64_t[]){n, k}, 1), b = optest_random(dtype, 1, &n, 2);
     optest_param(site, TN_ROLE_WEIGHT, &w, 1);
     if (bias) {
         optest_param(site, TN_ROLE_BIAS, &b, 1);
         site->features = TN_HAS_BIAS;
     }
-    *call = (tn_call){.op = TN_OP_LINEAR, .site = site, .in_count = 1, .out_count = 1};
-    call->in[0] = optest_random(dtype, 2, (int64_t[]){m, k}, 3);
-    call->out[0] = optest_zeros(dtype, 2, (int64_t[]){m, n});
+    call.in[0] = optest_random(dtype, 2, (int64_t[]){m, k}, 3);
+    call.out[0] = optest_zeros(dtype, 2, (int64_t[]){m, n});
+    return call;
 }
 
 static const int64_t sizes[][3] = {
@@ -59,9 +60,7 @@ START_TEST(any_size)
 {
     for (int d = 0; d < 3; d++)
         for (int bias = 0; bias < 2; bias++) {
-            tn_call call;
-            tn_site site;
-            make_call(dtypes[d], sizes[_i][0], sizes[_i][1], sizes[_i][2], bias != 0, &call, &site);
+            tn_call call = make_call(dtypes[d], sizes[_i][0], sizes[_i][1], sizes[_i][2], bias != 0);
             optest_threads(&call);
             check_product(&call, tn_dtype_name(dtypes[d]));
         }
@@ -72,9 +71,7 @@ END_TEST
 START_TEST(strided_rows)
 {
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        make_call(dtypes[d], 20, 150, 40, true, &call, &site);
+        tn_call call = make_call(dtypes[d], 20, 150, 40, true);
         tn_tensor wide_x = optest_random(dtypes[d], 2, (int64_t[]){20, 57}, 9);
         tn_tensor wide_y = optest_random(dtypes[d], 2, (int64_t[]){20, 333}, 10);
         tn_tensor before = optest_from(dtypes[d], &wide_y);
@@ -97,17 +94,15 @@ START_TEST(weights_at_any_address)
 {
     for (int d = 0; d < 3; d++)
         for (size_t shift = 0; shift < 5; shift++) {
-            tn_call call;
-            tn_site site;
-            make_call(dtypes[d], 1 + 40 * (int64_t)(shift % 2), 150, 70, false, &call, &site);
-            tn_tensor w = site.param[TN_ROLE_WEIGHT].tensors[0];
+            tn_call call = make_call(dtypes[d], 1 + 40 * (int64_t)(shift % 2), 150, 70, false);
+            tn_tensor w = call.site->param[TN_ROLE_WEIGHT].tensors[0];
             tn_tensor room = optest_zeros(TN_U8, 1, (int64_t[]){150 * 70 * 4 + 8});
             tn_tensor moved = w;
             moved.data = (char *)room.data + shift;
             memcpy(moved.data, w.data, 150 * 70 * tn_dtype_size(dtypes[d]));
-            optest_param(&site, TN_ROLE_WEIGHT, &moved, 1);
+            optest_param(optest_site_of(&call), TN_ROLE_WEIGHT, &moved, 1);
             optest_threads(&call);
-            optest_param(&site, TN_ROLE_WEIGHT, &w, 1);
+            optest_param(optest_site_of(&call), TN_ROLE_WEIGHT, &w, 1);
             check_product(&call, "moved");
         }
 }
@@ -119,11 +114,9 @@ START_TEST(mixed_types)
     for (int xd = 0; xd < 3; xd++)
         for (int wd = 0; wd < 3; wd++)
             for (int yd = 0; yd < 3; yd++) {
-                tn_call call;
-                tn_site site;
-                make_call(dtypes[xd], 9, 140, 50, true, &call, &site);
+                tn_call call = make_call(dtypes[xd], 9, 140, 50, true);
                 tn_tensor w = optest_random(dtypes[wd], 2, (int64_t[]){140, 50}, 1);
-                optest_param(&site, TN_ROLE_WEIGHT, &w, 1);
+                optest_param(optest_site_of(&call), TN_ROLE_WEIGHT, &w, 1);
                 call.out[0] = optest_zeros(dtypes[yd], 2, (int64_t[]){9, 140});
                 optest_run(&call);
                 check_product(&call, "mixed");
@@ -133,9 +126,7 @@ END_TEST
 
 START_TEST(leading_dimensions_fold)
 {
-    tn_call call;
-    tn_site site;
-    make_call(TN_BF16, 24, 33, 20, false, &call, &site);
+    tn_call call = make_call(TN_BF16, 24, 33, 20, false);
     call.in[0] = optest_random(TN_BF16, 4, (int64_t[]){2, 3, 4, 20}, 3);
     call.out[0] = optest_zeros(TN_BF16, 4, (int64_t[]){2, 3, 4, 33});
     optest_run(&call);
@@ -151,14 +142,12 @@ START_TEST(not_a_number)
 {
     for (int d = 0; d < 3; d++)
         for (int64_t m = 1; m <= 33; m += 32) {
-            tn_call call;
-            tn_site site;
-            make_call(dtypes[d], m, 150, 64, true, &call, &site);
+            tn_call call = make_call(dtypes[d], m, 150, 64, true);
             optest_set(&call.in[0], (m - 1) * 64 + 5, d == 1 ? (double)INFINITY : (double)NAN);
             optest_run(&call);
             for (int64_t i = 0; i < m * 150; i++) {
                 double y = optest_at(&call.out[0], i);
-                double w = optest_at(site.param[TN_ROLE_WEIGHT].tensors, i % 150 * 64 + 5);
+                double w = optest_at(call.site->param[TN_ROLE_WEIGHT].tensors, i % 150 * 64 + 5);
                 bool bad = i / 150 == m - 1, finite = isfinite(y) != 0;
                 if (finite == bad || (bad && d == 1 && (w == 0.0 ? !isnan(y) : y != (w > 0 ? INFINITY : -INFINITY))))
                     ck_abort_msg("y[%d] is %g with weight %g", (int)i, y, w);
@@ -251,10 +240,8 @@ END_TEST
 
 START_TEST(no_weight)
 {
-    tn_call call;
-    tn_site site;
-    make_call(TN_F32, 2, 3, 4, false, &call, &site);
-    site.param[TN_ROLE_WEIGHT].count = 0;
+    tn_call call = make_call(TN_F32, 2, 3, 4, false);
+    optest_site_of(&call)->param[TN_ROLE_WEIGHT].count = 0;
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(optest_try(&call, &err), TN_E_INTERNAL);
     ck_assert_str_eq(err.where, "model.layers.0.test");
@@ -263,8 +250,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: linear", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: linear", 120);
     tcase_add_loop_test(tc, any_size, 0, (int)(sizeof sizes / sizeof *sizes));
     suite_add(tc, strided_rows, weights_at_any_address, mixed_types, leading_dimensions_fold, not_a_number);
     tcase_add_loop_test(tc, infinity_at_the_end, 0, 2);

@@ -16,20 +16,20 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 /* ---- routing --------------------------------------------------------------------------------------- */
 
 /* A router of the unit matrix: the logits are the tokens themselves. */
-static void route_call(tn_dtype dtype, tn_score score, uint64_t features, int64_t tokens, int64_t experts, int64_t k,
-                       tn_call *call, tn_site *site)
+static tn_call route_call(tn_dtype dtype, tn_score score, uint64_t features, int64_t tokens, int64_t experts, int64_t k)
 {
-    *site = optest_site(TN_OP_MOE_ROUTE, dtype);
+    tn_call call = optest_call(TN_OP_MOE_ROUTE, dtype, 1, 2);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_SCORE] = (int32_t)score;
     site->features = features;
     tn_tensor router = optest_zeros(dtype, 2, (int64_t[]){experts, experts});
     for (int64_t e = 0; e < experts; e++)
         optest_set(&router, e * experts + e, 1.0);
     optest_param(site, TN_ROLE_ROUTER, &router, 1);
-    *call = (tn_call){.op = TN_OP_MOE_ROUTE, .site = site, .in_count = 1, .out_count = 2};
-    call->in[0] = optest_random(dtype, 2, (int64_t[]){tokens, experts}, 3);
-    call->out[0] = optest_zeros(features & TN_HAS_F32_ROUTING ? TN_F32 : dtype, 2, (int64_t[]){tokens, k});
-    call->out[1] = optest_zeros(TN_I32, 2, (int64_t[]){tokens, k});
+    call.in[0] = optest_random(dtype, 2, (int64_t[]){tokens, experts}, 3);
+    call.out[0] = optest_zeros(features & TN_HAS_F32_ROUTING ? TN_F32 : dtype, 2, (int64_t[]){tokens, k});
+    call.out[1] = optest_zeros(TN_I32, 2, (int64_t[]){tokens, k});
+    return call;
 }
 
 static void logits(tn_call *call, int64_t token, const double *values)
@@ -59,17 +59,15 @@ START_TEST(softmax_scores)
     for (int d = 0; d < 3; d++)
         for (int f32 = 0; f32 < 2; f32++) {
             uint64_t routing = f32 ? TN_HAS_F32_ROUTING : 0;
-            tn_call call;
-            tn_site site;
-            route_call(dtypes[d], TN_SCORE_SOFTMAX, routing, 1, 4, 2, &call, &site);
+            tn_call call = route_call(dtypes[d], TN_SCORE_SOFTMAX, routing, 1, 4, 2);
             logits(&call, 0, l);
             optest_run(&call);
             expect_route(&call, 0, (int[]){1, 3}, (double[]){best, next});
-            site.features |= TN_HAS_RENORM;
+            optest_site_of(&call)->features |= TN_HAS_RENORM;
             optest_run(&call);
             expect_route(&call, 0, (int[]){1, 3}, (double[]){best / (best + next), next / (best + next)});
-            site.features |= TN_HAS_ROUTE_SCALE;
-            site.num[TN_NUM_SCALE] = 2.5;
+            optest_site_of(&call)->features |= TN_HAS_ROUTE_SCALE;
+            optest_site_of(&call)->num[TN_NUM_SCALE] = 2.5;
             optest_run(&call);
             expect_route(&call, 0, (int[]){1, 3}, (double[]){2.5 * best / (best + next), 2.5 * next / (best + next)});
         }
@@ -80,14 +78,12 @@ START_TEST(sigmoid_scores)
 {
     const double l[] = {0.5, 2.0, -1.0, 1.0}, bias[] = {0.9, -0.6, 1.0, 0.0};
     const double s0 = 1.0 / (1.0 + exp(-0.5)), s2 = 1.0 / (1.0 + exp(1.0));
-    tn_call call;
-    tn_site site;
-    route_call(TN_BF16, TN_SCORE_SIGMOID, TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM | TN_HAS_F32_ROUTING, 1, 4, 2, &call,
-               &site);
+    tn_call call =
+        route_call(TN_BF16, TN_SCORE_SIGMOID, TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM | TN_HAS_F32_ROUTING, 1, 4, 2);
     tn_tensor correction = optest_zeros(TN_F32, 1, (int64_t[]){4});
     for (int i = 0; i < 4; i++)
         optest_set(&correction, i, bias[i]);
-    optest_param(&site, TN_ROLE_CORRECTION_BIAS, &correction, 1);
+    optest_param(optest_site_of(&call), TN_ROLE_CORRECTION_BIAS, &correction, 1);
     logits(&call, 0, l);
     optest_run(&call);
     /* The bias chooses, the scores weigh. */
@@ -99,18 +95,16 @@ START_TEST(sigmoid_scores)
     optest_set(&correction, 1, (double)NAN);
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(optest_try(&call, &err), TN_E_INPUT);
-    ck_assert_msg(strstr(err.message, "expert 1") != NULL, "%s", err.message);
+    suite_expect_in(err.message, "expert 1");
 }
 END_TEST
 
 START_TEST(softmax_of_the_chosen)
 {
-    tn_call call;
-    tn_site site;
-    route_call(TN_F32, TN_SCORE_TOPK_SOFTMAX, 0, 1, 4, 2, &call, &site);
+    tn_call call = route_call(TN_F32, TN_SCORE_TOPK_SOFTMAX, 0, 1, 4, 2);
     tn_tensor bias = optest_zeros(TN_F32, 1, (int64_t[]){4});
     optest_set(&bias, 0, 4.0);
-    optest_param(&site, TN_ROLE_ROUTER_BIAS, &bias, 1);
+    optest_param(optest_site_of(&call), TN_ROLE_ROUTER_BIAS, &bias, 1);
     logits(&call, 0, (double[]){0.5, 2.0, -1.0, 1.0});
     optest_run(&call);
     double a = exp(4.5), b = exp(2.0);
@@ -121,9 +115,7 @@ END_TEST
 START_TEST(ties_go_to_the_lowest_expert)
 {
     for (int score = TN_SCORE_SOFTMAX; score <= TN_SCORE_TOPK_SOFTMAX; score++) {
-        tn_call call;
-        tn_site site;
-        route_call(TN_F32, (tn_score)score, 0, 1, 6, 4, &call, &site);
+        tn_call call = route_call(TN_F32, (tn_score)score, 0, 1, 6, 4);
         logits(&call, 0, (double[]){1.0, 3.0, 1.0, 3.0, 1.0, 1.0});
         optest_run(&call);
         const double expected[] = {1, 3, 0, 2};
@@ -135,29 +127,28 @@ END_TEST
 
 START_TEST(groups)
 {
-    tn_call call;
-    tn_site site;
     /* Sigmoid: a group is as good as its two best together: the second group beats the first's single best. */
-    route_call(TN_F32, TN_SCORE_SIGMOID, TN_HAS_GROUPS, 1, 6, 2, &call, &site);
-    site.dim[TN_DIM_GROUPS] = 2;
-    site.dim[TN_DIM_TOP_GROUPS] = 1;
+    tn_call call = route_call(TN_F32, TN_SCORE_SIGMOID, TN_HAS_GROUPS, 1, 6, 2);
+    tn_site *site = optest_site_of(&call);
+    site->dim[TN_DIM_GROUPS] = 2;
+    site->dim[TN_DIM_TOP_GROUPS] = 1;
     logits(&call, 0, (double[]){3.0, -9.0, -9.0, 1.0, 1.0, 2.0});
     optest_run(&call);
     ck_assert_double_eq(optest_at(&call.out[1], 0), 5);
     ck_assert_double_eq(optest_at(&call.out[1], 1), 3);
     /* Softmax: by the single best. What is excluded scores 0, it still can be chosen after everything else. */
-    site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
+    site->meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
     optest_run(&call);
     ck_assert_double_eq(optest_at(&call.out[1], 0), 0);
     ck_assert_double_eq(optest_at(&call.out[1], 1), 1);
     /* ... or by the best two, here those of the second group. */
-    site.features |= TN_HAS_GROUP_PAIRS;
+    site->features |= TN_HAS_GROUP_PAIRS;
     logits(&call, 0, (double[]){2.0, -9.0, -9.0, 1.8, 1.8, 1.0});
     optest_run(&call);
     ck_assert_double_eq(optest_at(&call.out[1], 0), 3);
     ck_assert_double_eq(optest_at(&call.out[1], 1), 4);
-    site.dim[TN_DIM_TOP_GROUPS] = 3;
-    site.dim[TN_DIM_GROUPS] = 4;
+    site->dim[TN_DIM_TOP_GROUPS] = 3;
+    site->dim[TN_DIM_GROUPS] = 4;
     ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
 }
 END_TEST
@@ -167,16 +158,14 @@ START_TEST(scores_that_are_not_numbers)
     for (int score = TN_SCORE_SOFTMAX; score <= TN_SCORE_TOPK_SOFTMAX; score++)
         for (int threads = 1; threads <= 3; threads++) {
             threads_set(threads);
-            tn_call call;
-            tn_site site;
-            route_call(TN_BF16, (tn_score)score, 0, 300, 8, 2, &call, &site);
+            tn_call call = route_call(TN_BF16, (tn_score)score, 0, 300, 8, 2);
             memset(call.out[0].data, 0x11, 300 * 2 * 2);
             memset(call.out[1].data, 0x11, 300 * 2 * 4);
             optest_set(&call.in[0], 200 * 8 + 3, (double)NAN);
             optest_set(&call.in[0], 131 * 8 + 7, (double)NAN);
             tn_error err = TN_ERROR_INIT;
             ck_assert_int_eq(optest_try(&call, &err), TN_E_INPUT);
-            ck_assert_msg(strstr(err.message, "token 131 ") != NULL, "%s", err.message);
+            suite_expect_in(err.message, "token 131 ");
             ck_assert_str_eq(err.where, "model.layers.0.test");
             for (int64_t i = 0; i < 300 * 2 * 2; i++)
                 if (((unsigned char *)call.out[0].data)[i] != 0x11 ||
@@ -190,10 +179,8 @@ END_TEST
 START_TEST(routers_in_f32)
 {
     for (int f32 = 0; f32 < 2; f32++) {
-        tn_call call;
-        tn_site site;
-        route_call(TN_BF16, TN_SCORE_TOPK_SOFTMAX, f32 ? TN_HAS_F32_ROUTER : 0, 1, 3, 1, &call, &site);
-        tn_tensor router = site.param[TN_ROLE_ROUTER].tensors[0];
+        tn_call call = route_call(TN_BF16, TN_SCORE_TOPK_SOFTMAX, f32 ? TN_HAS_F32_ROUTER : 0, 1, 3, 1);
+        tn_tensor router = call.site->param[TN_ROLE_ROUTER].tensors[0];
         optest_set(&router, 1 * 3 + 1, 0x1p-10); /* expert 0: 1 * 1; expert 1: 1 * 1 + 1 * 2^-10 */
         optest_set(&router, 1 * 3 + 0, 1.0);
         logits(&call, 0, (double[]){1.0, 1.0, -4.0});
@@ -206,11 +193,9 @@ END_TEST
 START_TEST(many_experts_and_tokens)
 {
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        route_call(dtypes[d], TN_SCORE_SOFTMAX, TN_HAS_RENORM, 150, 130, 8, &call, &site);
+        tn_call call = route_call(dtypes[d], TN_SCORE_SOFTMAX, TN_HAS_RENORM, 150, 130, 8);
         tn_tensor router = optest_random(dtypes[d], 2, (int64_t[]){130, 130}, 8);
-        optest_param(&site, TN_ROLE_ROUTER, &router, 1);
+        optest_param(optest_site_of(&call), TN_ROLE_ROUTER, &router, 1);
         optest_threads(&call);
         for (int64_t t = 0; t < 150; t++) {
             double sum = 0.0;
@@ -234,22 +219,23 @@ typedef struct experts_case {
     bool f32_weights;
 } experts_case;
 
-static void experts_call(const experts_case *c, tn_dtype dtype, tn_call *call, tn_site *site)
+static tn_call experts_call(const experts_case *c, tn_dtype dtype)
 {
-    *site = optest_site(TN_OP_MOE_EXPERTS, dtype);
+    tn_call call = optest_call(TN_OP_MOE_EXPERTS, dtype, 3, 1);
+    tn_site *site = optest_site_of(&call);
     site->meaning[TN_AXIS_ACT] = TN_ACT_RELU;
     site->meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_OI;
     tn_tensor gate_up = optest_random(dtype, 3, (int64_t[]){c->experts, 2 * c->inter, c->hidden}, 1);
     tn_tensor down = optest_random(dtype, 3, (int64_t[]){c->experts, c->hidden, c->inter}, 2);
     optest_param(site, TN_ROLE_GATE_UP, &gate_up, 1);
     optest_param(site, TN_ROLE_DOWN, &down, 1);
-    *call = (tn_call){.op = TN_OP_MOE_EXPERTS, .site = site, .in_count = 3, .out_count = 1};
-    call->in[0] = optest_random(dtype, 2, (int64_t[]){c->tokens, c->hidden}, 3);
-    call->in[1] = optest_random(c->f32_weights ? TN_F32 : dtype, 2, (int64_t[]){c->tokens, c->k}, 4);
-    call->in[2] = optest_zeros(TN_I32, 2, (int64_t[]){c->tokens, c->k});
+    call.in[0] = optest_random(dtype, 2, (int64_t[]){c->tokens, c->hidden}, 3);
+    call.in[1] = optest_random(c->f32_weights ? TN_F32 : dtype, 2, (int64_t[]){c->tokens, c->k}, 4);
+    call.in[2] = optest_zeros(TN_I32, 2, (int64_t[]){c->tokens, c->k});
     for (int64_t i = 0; i < c->tokens * c->k; i++)
-        optest_set(&call->in[2], i, (double)((i * i * 7 + i / 3) % c->experts));
-    call->out[0] = optest_zeros(dtype, 2, (int64_t[]){c->tokens, c->hidden});
+        optest_set(&call.in[2], i, (double)((i * i * 7 + i / 3) % c->experts));
+    call.out[0] = optest_zeros(dtype, 2, (int64_t[]){c->tokens, c->hidden});
+    return call;
 }
 
 /* With relu every step before the last product is exact but for its rounding, and equal to the reference's. */
@@ -312,9 +298,7 @@ static const experts_case experts_cases[] = {
 START_TEST(experts_equal_the_reference)
 {
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        experts_call(&experts_cases[_i], dtypes[d], &call, &site);
+        tn_call call = experts_call(&experts_cases[_i], dtypes[d]);
         optest_threads(&call);
         experts_check(&call, &experts_cases[_i]);
     }
@@ -324,9 +308,7 @@ END_TEST
 START_TEST(one_expert_takes_more_than_a_tile)
 {
     const experts_case c = {600, 24, 16, 2, 1, false};
-    tn_call call;
-    tn_site site;
-    experts_call(&c, TN_BF16, &call, &site);
+    tn_call call = experts_call(&c, TN_BF16);
     for (int64_t i = 0; i < 600; i++)
         optest_set(&call.in[2], i, i == 77 ? 0.0 : 1.0);
     optest_threads(&call);
@@ -339,9 +321,7 @@ START_TEST(threads_do_not_show)
 {
     const experts_case c = {200, 256, 192, 8, 4, false};
     for (int d = 0; d < 3; d++) {
-        tn_call call;
-        tn_site site;
-        experts_call(&c, dtypes[d], &call, &site);
+        tn_call call = experts_call(&c, dtypes[d]);
         optest_threads(&call);
     }
 }
@@ -352,9 +332,7 @@ START_TEST(experts_that_do_not_exist)
     const experts_case c = {40, 16, 8, 4, 2, false};
     const int32_t bad[] = {4, -1, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 4; i++) {
-        tn_call call;
-        tn_site site;
-        experts_call(&c, TN_F32, &call, &site);
+        tn_call call = experts_call(&c, TN_F32);
         ((int32_t *)call.in[2].data)[2 * 31 + 1] = bad[i];
         tn_error err = TN_ERROR_INIT;
         ck_assert_int_eq(optest_try(&call, &err), TN_E_INPUT);
@@ -370,24 +348,22 @@ END_TEST
 START_TEST(experts_without_meaning)
 {
     const experts_case c = {2, 16, 8, 4, 2, false};
-    tn_call call;
-    tn_site site;
-    experts_call(&c, TN_F32, &call, &site);
-    site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+    tn_call call = experts_call(&c, TN_F32);
+    tn_site *site = optest_site_of(&call);
+    site->meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
     ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
-    site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_IO;
-    site.meaning[TN_AXIS_ACT] = 0;
+    site->meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_IO;
+    site->meaning[TN_AXIS_ACT] = 0;
     ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
-    site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
-    site.param[TN_ROLE_DOWN].count = 0;
+    site->meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    site->param[TN_ROLE_DOWN].count = 0;
     ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: mixtures of experts", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("eager: mixtures of experts", 120);
     suite_add(tc, softmax_scores, sigmoid_scores, softmax_of_the_chosen, ties_go_to_the_lowest_expert, groups,
               scores_that_are_not_numbers, routers_in_f32, many_experts_and_tokens);
     tcase_add_loop_test(tc, experts_equal_the_reference, 0, (int)(sizeof experts_cases / sizeof *experts_cases));

@@ -24,10 +24,11 @@ static const shape shapes[] = {{1, 1, 3, 4, false, false, TN_ACT_SILU},  {2, 9, 
 
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void make_call(tn_dtype dtype, const shape *s, tn_call *call, tn_site *site)
+static tn_call make_call(tn_dtype dtype, const shape *s)
 {
     int64_t x[3] = {s->rows, s->tokens, s->width}, state[3] = {s->rows, s->width, s->taps - 1};
-    *site = optest_site(TN_OP_SHORT_CONV, dtype);
+    tn_call call = optest_call(TN_OP_SHORT_CONV, dtype, 3, 2);
+    tn_site *site = optest_site_of(&call);
     site->dim[TN_DIM_WIDTH] = s->width;
     site->dim[TN_DIM_TAPS] = s->taps;
     site->meaning[TN_AXIS_ACT] = s->act;
@@ -36,15 +37,15 @@ static void make_call(tn_dtype dtype, const shape *s, tn_call *call, tn_site *si
     optest_param(site, TN_ROLE_WEIGHT, &w, 1);
     if (s->bias)
         optest_param(site, TN_ROLE_BIAS, &b, 1);
-    *call = (tn_call){.size = sizeof *call, .op = TN_OP_SHORT_CONV, .site = site, .in_count = 3, .out_count = 2};
-    call->in[0] = optest_random(dtype, 3, x, 3);
-    call->in[1] = optest_random(dtype, 3, state, 4);
-    call->in[2] = optest_zeros(TN_I32, 2, x);
+    call.in[0] = optest_random(dtype, 3, x, 3);
+    call.in[1] = optest_random(dtype, 3, state, 4);
+    call.in[2] = optest_zeros(TN_I32, 2, x);
     for (int64_t b_row = 0; b_row < s->rows; b_row++)
         for (int64_t t = 0; t < s->tokens; t++)
-            optest_set(&call->in[2], b_row * s->tokens + t, s->padding && (t < b_row || t % 5 == 2) ? -1 : (double)t);
-    call->out[0] = optest_zeros(dtype, 3, x);
-    call->out[1] = optest_zeros(dtype, 3, state);
+            optest_set(&call.in[2], b_row * s->tokens + t, s->padding && (t < b_row || t % 5 == 2) ? -1 : (double)t);
+    call.out[0] = optest_zeros(dtype, 3, x);
+    call.out[1] = optest_zeros(dtype, 3, state);
+    return call;
 }
 
 /* ---- the truth: one channel of one row ------------------------------------------------------------------ */
@@ -118,9 +119,7 @@ static void expect_right(const tn_call *call)
 
 START_TEST(every_element)
 {
-    tn_call call;
-    tn_site site;
-    make_call(dtypes[_i / SHAPES], &shapes[_i % SHAPES], &call, &site);
+    tn_call call = make_call(dtypes[_i / SHAPES], &shapes[_i % SHAPES]);
     optest_threads(&call);
     expect_right(&call);
 }
@@ -130,8 +129,7 @@ END_TEST
 START_TEST(in_place_and_split)
 {
     tn_call call, other;
-    tn_site site;
-    make_call(TN_BF16, &shapes[3], &call, &site);
+    call = make_call(TN_BF16, &shapes[3]);
     optest_run(&call);
     other = call;
     other.in[0] = optest_from(TN_BF16, &call.in[0]);
@@ -197,24 +195,20 @@ static void expect_gradient(const tn_call *call, const tn_tensor *what, const tn
 
 START_TEST(gradients)
 {
-    tn_call call;
-    tn_site site;
-    tn_grads grads;
-    make_call(TN_F32, &shapes[_i], &call, &site);
-    optest_grads(&call, &grads, 9);
+    tn_call call = make_call(TN_F32, &shapes[_i]);
+    tn_grads *grads = optest_grads(&call, 9);
     optest_backward_threads(&call);
-    expect_gradient(&call, &call.in[0], &grads.in[0], "dx");
-    expect_gradient(&call, &call.in[1], &grads.in[1], "dstate");
-    expect_gradient(&call, site.param[TN_ROLE_WEIGHT].tensors, grads.param[TN_ROLE_WEIGHT].tensors, "dweight");
+    expect_gradient(&call, &call.in[0], &grads->in[0], "dx");
+    expect_gradient(&call, &call.in[1], &grads->in[1], "dstate");
+    expect_gradient(&call, call.site->param[TN_ROLE_WEIGHT].tensors, grads->param[TN_ROLE_WEIGHT].tensors, "dweight");
     if (shapes[_i].bias)
-        expect_gradient(&call, site.param[TN_ROLE_BIAS].tensors, grads.param[TN_ROLE_BIAS].tensors, "dbias");
+        expect_gradient(&call, call.site->param[TN_ROLE_BIAS].tensors, grads->param[TN_ROLE_BIAS].tensors, "dbias");
 }
 END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("short convolutions", 120);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("short convolutions", 120);
     tcase_add_loop_test(tc, every_element, 0, SHAPES * 3);
     suite_add(tc, in_place_and_split);
     tcase_add_loop_test(tc, gradients, 0, SHAPES);

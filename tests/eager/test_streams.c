@@ -53,11 +53,10 @@ static void expect_streams(tn_call *call, wanted (*of)(const tn_call *, int64_t,
             }
 }
 
-static tn_call start(tn_op op, tn_dtype dtype, tn_site *site)
+static tn_call start(tn_op op, tn_dtype dtype, int32_t in_count)
 {
     const int64_t shape[3] = {STREAMS, TOKENS, WIDTH};
-    *site = optest_site(op, dtype);
-    tn_call call = {.size = sizeof call, .op = op, .site = site, .out_count = 1};
+    tn_call call = optest_call(op, dtype, in_count, 1);
     call.in[0] = optest_random(dtype, 3, shape, 1);
     call.out[0] = optest_zeros(dtype, 3, shape);
     return call;
@@ -65,9 +64,7 @@ static tn_call start(tn_op op, tn_dtype dtype, tn_site *site)
 
 START_TEST(streams_are_mixed)
 {
-    tn_site site;
-    tn_call call = start(TN_OP_STREAM_MIX, dtypes[_i], &site);
-    call.in_count = 2;
+    tn_call call = start(TN_OP_STREAM_MIX, dtypes[_i], 2);
     call.in[1] = optest_random(dtypes[_i], 2, (int64_t[]){TOKENS, STREAMS * STREAMS}, 2);
     expect_streams(&call, mixed);
     tn_call place = call; /* in place: the same                                                      */
@@ -80,9 +77,7 @@ END_TEST
 
 START_TEST(streams_are_added_to)
 {
-    tn_site site;
-    tn_call call = start(TN_OP_STREAM_ADD, dtypes[_i], &site);
-    call.in_count = 3;
+    tn_call call = start(TN_OP_STREAM_ADD, dtypes[_i], 3);
     call.in[1] = optest_random(dtypes[_i], 2, (int64_t[]){TOKENS, WIDTH}, 2);
     call.in[2] = optest_random(dtypes[_i], 2, (int64_t[]){TOKENS, STREAMS}, 3);
     expect_streams(&call, added);
@@ -91,9 +86,7 @@ END_TEST
 
 START_TEST(the_mean_is_of_all)
 {
-    tn_site site;
-    tn_call call = start(TN_OP_STREAM_MEAN, dtypes[_i], &site);
-    call.in_count = 1;
+    tn_call call = start(TN_OP_STREAM_MEAN, dtypes[_i], 1);
     call.out[0] = optest_zeros(dtypes[_i], 2, (int64_t[]){TOKENS, WIDTH});
     optest_threads(&call);
     for (int64_t t = 0; t < TOKENS; t++)
@@ -114,9 +107,8 @@ START_TEST(rows_get_the_size_of_others)
 {
     const int64_t shape[2] = {2, WIDTH};
     double eps = optest_epsilon(dtypes[_i]), wanted_sum = 0, sum = 0;
-    tn_site site = optest_site(TN_OP_RMS_MATCH, dtypes[_i]);
-    site.num[TN_NUM_EPS] = 1e-5;
-    tn_call call = {.size = sizeof call, .op = TN_OP_RMS_MATCH, .site = &site, .in_count = 2, .out_count = 1};
+    tn_call call = optest_call(TN_OP_RMS_MATCH, dtypes[_i], 2, 1);
+    optest_site_of(&call)->num[TN_NUM_EPS] = 1e-5;
     call.in[0] = optest_random(dtypes[_i], 2, shape, 1);
     call.in[1] = optest_random(dtypes[_i], 2, shape, 2);
     call.out[0] = optest_zeros(dtypes[_i], 2, shape);
@@ -138,15 +130,14 @@ END_TEST
 START_TEST(tokens_beyond_the_table_are_the_first)
 {
     int64_t ids[3] = {4, 2, 7};
-    tn_site site = optest_site(TN_OP_EMBEDDING, dtypes[_i]);
+    tn_call call = optest_call(TN_OP_EMBEDDING, dtypes[_i], 1, 1);
     tn_tensor table = optest_random(dtypes[_i], 2, (int64_t[]){5, 9}, 1);
-    optest_param(&site, TN_ROLE_WEIGHT, &table, 1);
-    tn_call call = {.size = sizeof call, .op = TN_OP_EMBEDDING, .site = &site, .in_count = 1, .out_count = 1};
+    optest_param(optest_site_of(&call), TN_ROLE_WEIGHT, &table, 1);
     call.in[0] = tn_tensor_dense(ids, TN_I64, 1, (int64_t[]){3});
     call.out[0] = optest_zeros(dtypes[_i], 2, (int64_t[]){3, 9});
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(optest_try(&call, &err), TN_E_INPUT);
-    site.features = TN_HAS_PARTIAL;
+    optest_site_of(&call)->features = TN_HAS_PARTIAL;
     optest_run(&call);
     const int64_t rows[3] = {4, 2, 0};
     for (int64_t i = 0; i < 27; i++)
@@ -156,9 +147,8 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("eager: streams", 0);
+    TCase *tc = optest_suite("eager: streams", 0);
     int count = (int)(sizeof dtypes / sizeof *dtypes);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, streams_are_mixed, 0, count);
     tcase_add_loop_test(tc, streams_are_added_to, 0, count);
     tcase_add_loop_test(tc, the_mean_is_of_all, 0, count);

@@ -158,8 +158,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("recurrent states", 0);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("recurrent states", 0);
     suite_add(tc, pieces_and_reset, padding_takes_no_part, bytes_are_those_of_states);
     return suite_run();
 }

@@ -99,8 +99,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("steps_tower", 60);
-    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    TCase *tc = optest_suite("steps_tower", 60);
     tcase_add_loop_test(tc, attention_of_all_to_all, 0, (int)(sizeof shapes / sizeof shapes[0]));
     suite_add(tc, what_the_host_has);
     return suite_run();

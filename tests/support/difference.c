@@ -42,13 +42,6 @@ void difference_expect(const tn_call *call, double (*loss)(const difference *), 
     optest_golden_grad(&rounded, &truth, what);
 }
 
-void difference_expect_zero(const tn_tensor *t)
-{
-    for (int64_t i = 0; i < tn_tensor_count(t); i++)
-        if (optest_at(t, i) != 0.0)
-            ck_abort_msg("element %d is %g", (int)i, optest_at(t, i));
-}
-
 void difference_fill(const tn_tensor *t, double x)
 {
     for (int64_t i = 0; i < tn_tensor_count(t); i++)

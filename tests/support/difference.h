@@ -20,7 +20,6 @@ double difference_value(const difference *d, const tn_tensor *t, int64_t i);
 /* got must be the derivative of the loss by the elements of t. */
 void difference_expect(const tn_call *call, double (*loss)(const difference *), const tn_tensor *t,
                        const tn_tensor *got, const char *what);
-void difference_expect_zero(const tn_tensor *t);
 
 /* Random values small enough that neither exponentials nor sums of products spoil a comparison. */
 tn_tensor difference_random(tn_dtype dtype, int32_t ndim, const int64_t *shape, double factor, uint32_t seed);

@@ -3,10 +3,10 @@
 #include "device/device.h"
 #include "eager/eager.h"
 #include "run/run.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +63,13 @@ void optest_teardown(void)
     block_count = 0;
     threads_set(0);
     threads_strict(true);
+}
+
+TCase *optest_suite(const char *name, double seconds)
+{
+    TCase *tcase = suite_open(name, seconds);
+    tcase_add_checked_fixture(tcase, optest_setup, optest_teardown);
+    return tcase;
 }
 
 tn_tensor optest_zeros(tn_dtype dtype, int32_t ndim, const int64_t *shape)
@@ -169,6 +176,18 @@ tn_site optest_site(tn_op op, tn_dtype dtype)
         .size = sizeof site, .op = op, .path = "model.layers.0.test", .class_name = "Test", .model_type = "test"};
     site.meaning[TN_AXIS_DTYPE] = site.meaning[TN_AXIS_WEIGHT] = (int32_t)dtype;
     return site;
+}
+
+tn_call optest_call(tn_op op, tn_dtype dtype, int32_t in_count, int32_t out_count)
+{
+    tn_site *site = block_take(sizeof *site);
+    *site = optest_site(op, dtype);
+    return (tn_call){.size = sizeof(tn_call), .op = op, .site = site, .in_count = in_count, .out_count = out_count};
+}
+
+tn_site *optest_site_of(const tn_call *call)
+{
+    return (tn_site *)(uintptr_t)call->site;
 }
 
 void optest_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
@@ -322,13 +341,19 @@ void optest_composed(const tn_call *call)
     arena_close(&a);
 }
 
+tn_grads *optest_grads_of(const tn_call *call)
+{
+    return (tn_grads *)(uintptr_t)call->grads;
+}
+
 static bool differentiable(tn_dtype dtype)
 {
     return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16;
 }
 
-void optest_grads(tn_call *call, tn_grads *grads, uint32_t seed)
+tn_grads *optest_grads(tn_call *call, uint32_t seed)
 {
+    tn_grads *grads = block_take(sizeof *grads);
     *grads = (tn_grads){.size = sizeof *grads};
     for (int32_t i = 0; i < call->out_count; i++)
         if (differentiable(call->out[i].dtype))
@@ -347,6 +372,7 @@ void optest_grads(tn_call *call, tn_grads *grads, uint32_t seed)
         grads->param[role] = (tn_param){tensors, p->count};
     }
     call->grads = grads;
+    return grads;
 }
 
 void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what)
@@ -359,6 +385,32 @@ void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolu
         if (!(a == b || fabs(a - b) <= absolute + relative * fabs(b)))
             ck_abort_msg("%s: element %lld is %.9g, expected %.9g", what, (long long)i, a, b);
     }
+}
+
+void optest_expect_zero(const tn_tensor *t)
+{
+    for (int64_t i = 0; i < tn_tensor_count(t); i++)
+        if (optest_at(t, i) != 0.0)
+            ck_abort_msg("element %d is %g", (int)i, optest_at(t, i));
+}
+
+static void in_place(tn_call *call, tn_tensor *result, const tn_tensor *place, void (*perform)(tn_call *call))
+{
+    tn_tensor kept = *result;
+    *result = *place;
+    perform(call);
+    optest_close(result, &kept, 0.0, 0.0, "in place");
+}
+
+void optest_in_place(tn_call *call)
+{
+    in_place(call, &call->out[0], &call->in[0], optest_run);
+}
+
+void optest_backward_in_place(tn_call *call)
+{
+    tn_grads *grads = optest_grads_of(call);
+    in_place(call, &grads->in[0], &grads->out[0], optest_backward);
 }
 
 void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor *theirs, const char *what)
@@ -411,40 +463,4 @@ double optest_derivative(double (*f)(void *ctx, double x), void *ctx, double x, 
 {
     double near = f(ctx, x + h) - f(ctx, x - h), far = f(ctx, x + 2.0 * h) - f(ctx, x - 2.0 * h);
     return (8.0 * near - far) / (12.0 * h);
-}
-
-tn_safetensors *optest_open(const char *op)
-{
-    char path[256];
-    snprintf(path, sizeof path, "tests/data/ops/%s.safetensors", op);
-    tn_error err = TN_ERROR_INIT;
-    tn_safetensors *file = tn_safetensors_open(path, &err);
-    ck_assert_msg(file != NULL, "%s: %s", err.where, err.message);
-    return file;
-}
-
-static bool find(const tn_safetensors *file, int number, const char *name, const char *suffix, tn_tensor *t)
-{
-    char key[128];
-    snprintf(key, sizeof key, "%d.%s%s", number, name, suffix);
-    return tn_safetensors_get(file, key, t);
-}
-
-bool optest_has(const tn_safetensors *file, int number, const char *name)
-{
-    tn_tensor t;
-    return find(file, number, name, "", &t);
-}
-
-tn_tensor optest_get(const tn_safetensors *file, int number, const char *name, const char *suffix)
-{
-    tn_tensor t;
-    ck_assert_msg(find(file, number, name, suffix, &t), "no tensor %d.%s%s", number, name, suffix);
-    return t;
-}
-
-double optest_number(const tn_safetensors *file, int number, const char *name)
-{
-    tn_tensor t = optest_get(file, number, name, "");
-    return optest_at(&t, 0);
 }

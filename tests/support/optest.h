@@ -2,6 +2,7 @@
 #ifndef TEST_OPTEST_H
 #define TEST_OPTEST_H
 
+#include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <tenon/tenon.h>
@@ -9,6 +10,9 @@
 /* All memory that a test takes here is released together; guards around each block are checked then. */
 void optest_setup(void);
 void optest_teardown(void);
+
+/* A test case of the program's suite (suite.h) whose tests have both around them. */
+TCase *optest_suite(const char *name, double seconds);
 
 /* A dense tensor in guarded memory: zero bytes; seeded values of about unit size, which bf16 and f16 hold exactly;
  * converted from given f32 values. */
@@ -31,6 +35,11 @@ tn_tensor optest_transpose(tn_tensor t, int32_t a, int32_t b);
 tn_site optest_site(tn_op op, tn_dtype dtype);
 void optest_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count);
 
+/* A call of the operation at such a site, which is kept until teardown as well: its tensors are to come. And the site,
+ * to be completed. */
+tn_call optest_call(tn_op op, tn_dtype dtype, int32_t in_count, int32_t out_count);
+tn_site *optest_site_of(const tn_call *call);
+
 /* Performs call->op through the cpu device with guarded scratch of exactly the size that it asks for. The first form
  * expects success. */
 void optest_run(tn_call *call);
@@ -49,11 +58,20 @@ void optest_backward_threads(tn_call *call);
 void optest_composed(const tn_call *call);
 
 /* Upstream gradients: seeded values for every output, dense. All gradients of floating-point inputs and parameters
- * wanted, zeroed and dense. call->in, call->out and the site's parameters must be complete. */
-void optest_grads(tn_call *call, tn_grads *grads, uint32_t seed);
+ * wanted, zeroed and dense. call->in, call->out and the site's parameters must be complete. Kept until teardown; the
+ * second form gives those that the call has. */
+tn_grads *optest_grads(tn_call *call, uint32_t seed);
+tn_grads *optest_grads_of(const tn_call *call);
 
 /* Within absolute + relative * |expected|, element by element. */
 void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what);
+
+void optest_expect_zero(const tn_tensor *t);
+
+/* Performs a call again, whose result there is: output 0 in the memory of input 0, or the gradient of input 0 in that
+ * of the upstream one of output 0. Expects the same; the call stays so. */
+void optest_in_place(tn_call *call);
+void optest_backward_in_place(tn_call *call);
 
 /* The rule of the golden data: rms(got - truth) <= 1.5 rms(theirs - truth); f32: within 2e-5 and 2e-5 relative. */
 void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor *theirs, const char *what);
@@ -72,5 +90,26 @@ tn_safetensors *optest_open(const char *op);
 bool optest_has(const tn_safetensors *file, int number, const char *name);
 tn_tensor optest_get(const tn_safetensors *file, int number, const char *name, const char *suffix);
 double optest_number(const tn_safetensors *file, int number, const char *name);
+
+/* A case of a golden file in one type. All that have a tensor of this name, in f32, bf16 and f16 each:
+ *     for (optest_case c = optest_cases("swiglu", "x"); optest_next(&c, 4);)
+ * The last call closes the file and expects that there were so many cases. */
+typedef struct optest_case {
+    const char *op, *tensor;
+    tn_safetensors *file;
+    int number;
+    tn_dtype dtype;
+} optest_case;
+optest_case optest_cases(const char *op, const char *tensor);
+bool optest_next(optest_case *c, int cases);
+
+/* A tensor of the case, in its type; what it must be and what transformers computes in that type. */
+tn_tensor optest_input(const optest_case *c, const char *name);
+tn_tensor optest_truth(const optest_case *c, const char *name);
+tn_tensor optest_theirs(const optest_case *c, const char *name);
+
+/* The rules of optest_golden and optest_golden_grad, for the tensor of that name. */
+void optest_expect(const optest_case *c, const char *name, const tn_tensor *got);
+void optest_expect_grad(const optest_case *c, const char *name, const tn_tensor *got);
 
 #endif
