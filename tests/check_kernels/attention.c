@@ -392,29 +392,26 @@ static void check_dtype(check_state *s, tn_dtype dtype)
     group_end(s);
 }
 
-static void check_declines(check_state *s)
+static check_case plain_case(int32_t variant, tn_dtype dtype)
 {
     const shape plain = {1, 1, 2, 2, 1, 16, 16, 0, 0, 20, false, DENSE, IN_ORDER, PLAIN};
-    group_begin(s, "attention declines %s", s->tier->name);
-    check_case c = attention_case(TN_F32, &plain);
-    c.site.num[TN_NUM_SCALE] = 0;
-    check_declined(s, &c, "scale: 0, which must be a positive number");
-    c = attention_case(TN_F32, &plain);
-    c.site.num[TN_NUM_SOFTCAP] = -1;
-    check_declined(s, &c, "softcap: -1, which must be a positive number");
-    c = attention_case(TN_F32, &plain);
-    c.site.meaning[TN_AXIS_DTYPE] = TN_F64;
-    check_declined(s, &c, "dtype");
-    group_end(s);
+    (void)variant;
+    return attention_case(dtype, &plain);
 }
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+static const check_decline declines[] = {
+    {0, TN_F32, {{NUM_IS, TN_NUM_SCALE, 0}}, "scale: 0, which must be a positive number"},
+    {0, TN_F32, {{NUM_IS, TN_NUM_SOFTCAP, -1}}, "softcap: -1, which must be a positive number"},
+    {0, TN_F32, {{MEANING_IS, TN_AXIS_DTYPE, TN_F64}}, "dtype"},
+};
 
 static void check(check_state *s)
 {
-    for (int d = 0; d < 3; d++)
-        check_dtype(s, dtypes[d]);
-    check_declines(s);
+    for (int d = 0; d < CHECK_DTYPES; d++)
+        check_dtype(s, check_dtypes[d]);
+    group_begin(s, "attention declines %s", s->tier->name);
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
+    group_end(s);
 }
 
 /* ---- timing --------------------------------------------------------------------------------------------- */
@@ -437,14 +434,10 @@ static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, in
 static void bench(check_state *s)
 {
     static const int64_t lines[][2] = {{1, 128}, {1, 1024}, {1, 4096}, {1, 8192}, {4, 4096}, {512, 0}, {512, 7680}};
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int m = 0; m < BENCH_MODELS; m++)
             for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-                bench_shape(s, &bench_models[m], dtypes[d], lines[i][0], lines[i][1]);
+                bench_shape(s, &bench_models[m], check_dtypes[d], lines[i][0], lines[i][1]);
 }
 
-const check_test check_attention = {.name = "attention",
-                                    .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 |
-                                             TN_CPU_NEON,
-                                    .check = check,
-                                    .bench = bench};
+const check_test check_attention = {.name = "attention", .tiers = CHECK_PRODUCTS, .check = check, .bench = bench};

@@ -33,6 +33,10 @@ void fill_normal(tn_tensor *t, random_state *r, double mean, double deviation);
 /* Infinities, NaN, zeros of both signs, denormals and the largest numbers at a few random places. */
 void fill_specials(tn_tensor *t, random_state *r, int64_t count);
 
+/* The types that kernels are checked in: f32, bf16, f16. */
+enum { CHECK_DTYPES = 3 };
+extern const tn_dtype check_dtypes[CHECK_DTYPES];
+
 /* ---- cases (case.c) ----------------------------------------------------------------------------- */
 
 /* One call with what it must compute. in, out and param hold master copies: every run works on copies of them. */
@@ -131,6 +135,37 @@ void check_run(check_state *s, check_case *c);
  * limits. Frees the case. */
 void check_declined(check_state *s, check_case *c, const char *reason);
 
+/* What is not as it should be: a number of the site, or of the first tensor of a parameter. */
+typedef enum check_what {
+    NOTHING,
+    DIM_IS,
+    NUM_IS,
+    MEANING_IS,
+    HAS_ALSO, /* these features                                                                   */
+    COUNT_IS,
+    DTYPE_IS,
+    ROWS_ARE,
+    COLUMNS_ARE, /* and as far apart are the rows                                                  */
+    STRIDE_IS,   /* of columns                                                                     */
+} check_what;
+
+typedef struct check_change {
+    check_what what;
+    int32_t which; /* TN_DIM_, TN_NUM_, TN_AXIS_ or TN_ROLE_                                        */
+    double to;
+} check_change;
+
+/* Cases that the kernel must decline: what `make` gives for a variant (of which the operation knows more) in dtype,
+ * changed. */
+typedef struct check_decline {
+    int32_t variant;
+    tn_dtype dtype;
+    check_change change[2];
+    const char *reason;
+} check_decline;
+void check_declines(check_state *s, const check_decline *declines, size_t count,
+                    check_case (*make)(int32_t variant, tn_dtype dtype));
+
 /* The call must fail as bad input (TN_E_INPUT) with this text and write nothing; so must its gradients, when the case
  * has them. Skipped on devices, which cannot look at data before they line work up. Frees the case. */
 void check_refused(check_state *s, check_case *c, const char *text);
@@ -206,6 +241,10 @@ typedef struct check_test {
      * this test's; a test that looks for one in vain and runs nothing fails the case. */
     bool (*golden)(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype);
 } check_test;
+
+/* Tiers of vectors; and with those that have products of matrices. */
+#define CHECK_VECTORS (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_NEON)
+#define CHECK_PRODUCTS (CHECK_VECTORS | TN_CPU_AMX_BF16)
 
 extern const check_test check_rms_norm, check_rope, check_mlp, check_moe, check_moe_route, check_grouped_matmul,
     check_linear, check_delta_rule, check_attention;

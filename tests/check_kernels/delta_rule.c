@@ -437,8 +437,6 @@ static const shape shapes[] = {
     {1, 70, 1, 1, 136, 24, false, false, 0, -8},   {1, 130, 3, 3, 12, 12, false, true, 0, 60},
 };
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-
 /* without: 0, or which upstream gradient is absent (1, 2), or that only those of keys and gates are wanted (3). */
 static void check_shape(check_state *s, tn_dtype dtype, const shape *sh, int without)
 {
@@ -459,12 +457,12 @@ static void check_shape(check_state *s, tn_dtype dtype, const shape *sh, int wit
 static void check(check_state *s)
 {
     const shape plain = {2, 70, 2, 4, 16, 24, true, false, 1, -2};
-    for (int d = 0; d < 3; d++) {
-        group_begin(s, "delta_rule %s %s", tn_dtype_name(dtypes[d]), s->tier->name);
+    for (int d = 0; d < CHECK_DTYPES; d++) {
+        group_begin(s, "delta_rule %s %s", tn_dtype_name(check_dtypes[d]), s->tier->name);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-            check_shape(s, dtypes[d], &shapes[i], 0);
+            check_shape(s, check_dtypes[d], &shapes[i], 0);
         for (int without = 1; without < 4; without++)
-            check_shape(s, dtypes[d], &plain, without);
+            check_shape(s, check_dtypes[d], &plain, without);
         group_end(s);
     }
 }
@@ -476,15 +474,15 @@ static void check(check_state *s)
 static void bench(check_state *s)
 {
     static const int64_t tokens[] = {1, 16, 128, 512};
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int t = 0; t < 4; t++) {
             const shape real = {1, tokens[t], 16, 32, 128, 128, false, true, 0, -3};
-            double states = 4.0 * 32 * 128 * 128, size = (double)tn_dtype_size(dtypes[d]);
+            double states = 4.0 * 32 * 128 * 128, size = (double)tn_dtype_size(check_dtypes[d]);
             double rows = size * (double)tokens[t] * 128, flops = 6.0 * 32 * 128 * 128 * (double)tokens[t];
             const bench_work forward = {states + rows * (32 + 2 * 16), states + rows * 32, flops};
-            if (!bench_wanted(s, dtypes[d], flops, "delta_rule Qwen3-Next x%lld", (long long)tokens[t]))
+            if (!bench_wanted(s, check_dtypes[d], flops, "delta_rule Qwen3-Next x%lld", (long long)tokens[t]))
                 continue;
-            check_case c = open_case(dtypes[d], &real);
+            check_case c = open_case(check_dtypes[d], &real);
             fill_case(&c, &real);
             c.alias[0] = c.grad_alias[0] = c.grad_alias[1] = -1; /* what is made of itself fades away */
             random_state r = {1};

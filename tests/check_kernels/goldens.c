@@ -91,14 +91,14 @@ static void run_case(void *ctx)
 
 void goldens_run(check_state *s, const check_test *test)
 {
-    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
     for (size_t f = 0; test->golden && f < folder.count; f++)
-        for (int d = 0; d < 3; d++)
+        for (int d = 0; d < CHECK_DTYPES; d++)
             for (int64_t n = 0; n < folder.files[f].cases; n++) {
                 golden_file *g = &folder.files[f];
-                golden_case c = {s, test, g, n, dtypes[d], false};
+                golden_case c = {s, test, g, n, check_dtypes[d], false};
                 char crash[256] = "";
-                if (!group_begin(s, "%s %lld %s %s", g->op, (long long)n, tn_dtype_name(dtypes[d]), s->tier->name))
+                if (!group_begin(s, "%s %lld %s %s", g->op, (long long)n, tn_dtype_name(check_dtypes[d]),
+                                 s->tier->name))
                     continue;
                 golden_begin();
                 guarded_call(run_case, &c, s->group, NULL, 0, crash, sizeof crash);

@@ -90,12 +90,6 @@ static double *matrix(check_case *c, tn_layout layout, const shape *s, int64_t g
     return m;
 }
 
-static void store(estimate e, double *want, double *bound, int64_t at)
-{
-    want[at] = e.value;
-    bound[at] = e.error;
-}
-
 /* Rows of one group: y = x w^T, dx = g w, dw = g^T x. */
 static void reference_group(check_case *c, tn_layout layout, const shape *s, int64_t group, int64_t first, int64_t n,
                             const double *x, const double *g)
@@ -108,19 +102,20 @@ static void reference_group(check_case *c, tn_layout layout, const shape *s, int
         for (int64_t i = 0; i < s->in; i++)
             a[i] = estimate_exact(x[t * s->in + i]);
         for (int64_t o = 0; o < s->out; o++)
-            store(estimate_dot(dtype, a, w + o * s->in, 1, s->in, 0), c->want[0], c->bound[0], t * s->out + o);
+            estimate_store(estimate_dot(dtype, a, w + o * s->in, 1, s->in, 0), c->want[0], c->bound[0], t * s->out + o);
         for (int64_t o = 0; o < s->out; o++)
             a[o] = estimate_exact(g[t * s->out + o]);
         for (int64_t i = 0; i < s->in; i++)
-            store(estimate_dot(dtype, a, w + i, s->in, s->out, 0), c->want_in[0], c->bound_in[0], t * s->in + i);
+            estimate_store(estimate_dot(dtype, a, w + i, s->in, s->out, 0), c->want_in[0], c->bound_in[0],
+                           t * s->in + i);
     }
     for (int64_t o = 0; o < s->out; o++) {
         for (int64_t t = 0; t < n; t++)
             a[t] = estimate_exact(g[(first + t) * s->out + o]);
         for (int64_t i = 0; i < s->in; i++) {
             int64_t at = group * s->in * s->out + (is_io(layout) ? i * s->out + o : o * s->in + i);
-            store(estimate_dot(dtype, a, x + first * s->in + i, s->in, n, 0), c->want_param[TN_ROLE_WEIGHT],
-                  c->bound_param[TN_ROLE_WEIGHT], at);
+            estimate_store(estimate_dot(dtype, a, x + first * s->in + i, s->in, n, 0), c->want_param[TN_ROLE_WEIGHT],
+                           c->bound_param[TN_ROLE_WEIGHT], at);
         }
     }
 }
@@ -154,6 +149,29 @@ static const shape shapes[] = {
     {330, 24, 160, 2, 0, LAST}, {600, 12, 10, 3, 1, GROWING}, {20, 64, 96, 6, 0, EVEN},   {7, 160, 72, 7, 0, EVEN},
 };
 
+static const shape plain = {20, 24, 18, 3, 0, EVEN};
+
+static check_case plain_case(int32_t layout, tn_dtype dtype)
+{
+    return make_case((tn_layout)layout, dtype, &plain);
+}
+
+static const check_decline declines[] = {
+    {TN_LAYOUT_STACKED_OI,
+     TN_F32,
+     {{MEANING_IS, TN_AXIS_LAYOUT, TN_LAYOUT_STACKED_IO}},
+     "weight: is f32 [3,18,24]; GROUPED_MATMUL takes f32 [3,24,18]"},
+    {TN_LAYOUT_STACKED_OI,
+     TN_F32,
+     {{DIM_IS, TN_DIM_EXPERTS, 4}},
+     "weight: is f32 [3,18,24]; GROUPED_MATMUL takes f32 [4,18,24]"},
+    {TN_LAYOUT_STACKED_OI,
+     TN_F32,
+     {{MEANING_IS, TN_AXIS_LAYOUT, TN_LAYOUT_EXPERT_LIST}},
+     "weight: the site has 1 tensors, GROUPED_MATMUL takes 3"},
+    {TN_LAYOUT_LIST_IO, TN_F32, {{COUNT_IS, TN_ROLE_WEIGHT, 0}}, "weight: the site has 0 tensors"},
+};
+
 /* Counts that do not describe x. */
 static void check_errors(check_state *s)
 {
@@ -165,7 +183,6 @@ static void check_errors(check_state *s)
                {0, 100, "group 0 has 100 rows"},
                {2, 9, "group 2 has 9 rows, of the 20 rows of x 8 are left"},
                {2, 3, "group, 2, ends at row 15 of 20"}};
-    const shape plain = {20, 24, 18, 3, 0, EVEN};
     group_begin(s, "grouped_matmul refused %s", s->tier->name);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         for (int l = 0; l < 4; l++) {
@@ -174,36 +191,23 @@ static void check_errors(check_state *s)
                 element_set(&c.call.in[1], g, g == bad[i].group ? bad[i].count : g == 2 ? 8 : 6);
             check_refused(s, &c, bad[i].text);
         }
-    check_case c = make_case(TN_LAYOUT_STACKED_OI, TN_F32, &plain);
-    c.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_IO;
-    check_declined(s, &c, "weight: is f32 [3,18,24]; GROUPED_MATMUL takes f32 [3,24,18]");
-    c = make_case(TN_LAYOUT_STACKED_OI, TN_F32, &plain);
-    c.site.dim[TN_DIM_EXPERTS] = 4;
-    check_declined(s, &c, "weight: is f32 [3,18,24]; GROUPED_MATMUL takes f32 [4,18,24]");
-    c = make_case(TN_LAYOUT_STACKED_OI, TN_F32, &plain);
-    c.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_EXPERT_LIST;
-    check_declined(s, &c, "weight: the site has 1 tensors, GROUPED_MATMUL takes 3");
-    c = make_case(TN_LAYOUT_LIST_IO, TN_F32, &plain);
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
+    check_case c = plain_case(TN_LAYOUT_LIST_IO, TN_F32);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)[1].shape[1] = 17;
     check_declined(s, &c, "weight 1: is f32 [24,17]; GROUPED_MATMUL takes f32 [24,18]");
-    c = make_case(TN_LAYOUT_LIST_IO, TN_F32, &plain);
+    c = plain_case(TN_LAYOUT_LIST_IO, TN_F32);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)[2].dtype = TN_BF16;
     check_declined(s, &c, "weight 2: is bf16");
-    c = make_case(TN_LAYOUT_LIST_IO, TN_F32, &plain);
-    c.site.param[TN_ROLE_WEIGHT].count = 0;
-    check_declined(s, &c, "weight: the site has 0 tensors");
     group_end(s);
 }
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-
 static void check(check_state *s)
 {
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int l = 0; l < 4; l++) {
-            group_begin(s, "grouped_matmul %s %s %s", layout_names[l], tn_dtype_name(dtypes[d]), s->tier->name);
+            group_begin(s, "grouped_matmul %s %s %s", layout_names[l], tn_dtype_name(check_dtypes[d]), s->tier->name);
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-                check_case c = make_case(layouts[l], dtypes[d], &shapes[i]);
+                check_case c = make_case(layouts[l], check_dtypes[d], &shapes[i]);
                 check_run(s, &c);
             }
             group_end(s);
@@ -293,9 +297,5 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
     return true;
 }
 
-const check_test check_grouped_matmul = {.name = "grouped_matmul",
-                                         .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 |
-                                                  TN_CPU_NEON,
-                                         .check = check,
-                                         .bench = bench,
-                                         .golden = golden};
+const check_test check_grouped_matmul = {
+    .name = "grouped_matmul", .tiers = CHECK_PRODUCTS, .check = check, .bench = bench, .golden = golden};

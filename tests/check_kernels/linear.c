@@ -62,12 +62,6 @@ static void want_forward(check_case *c, tn_dtype dtype, const shape *s)
     }
 }
 
-static void store(estimate e, double *want, double *bound, int64_t at)
-{
-    want[at] = e.value;
-    bound[at] = e.error;
-}
-
 /* dx = g w, dw = g^T x, db = the sum of g. */
 static void want_gradients(check_case *c, tn_dtype dtype, const shape *s)
 {
@@ -82,17 +76,18 @@ static void want_gradients(check_case *c, tn_dtype dtype, const shape *s)
         for (int64_t o = 0; o < s->out; o++)
             row[o] = estimate_exact(g[t * s->out + o]);
         for (int64_t i = 0; i < s->in; i++)
-            store(estimate_dot(dtype, row, w + i, s->in, s->out, 0), c->want_in[0], c->bound_in[0], t * s->in + i);
+            estimate_store(estimate_dot(dtype, row, w + i, s->in, s->out, 0), c->want_in[0], c->bound_in[0],
+                           t * s->in + i);
     }
     for (int64_t o = 0; o < s->out; o++) {
         for (int64_t t = 0; t < s->tokens; t++)
             row[t] = estimate_exact(g[t * s->out + o]);
         for (int64_t i = 0; i < s->in; i++)
-            store(estimate_dot(dtype, row, x + i, s->in, s->tokens, 0), c->want_param[TN_ROLE_WEIGHT],
-                  c->bound_param[TN_ROLE_WEIGHT], o * s->in + i);
+            estimate_store(estimate_dot(dtype, row, x + i, s->in, s->tokens, 0), c->want_param[TN_ROLE_WEIGHT],
+                           c->bound_param[TN_ROLE_WEIGHT], o * s->in + i);
         if (s->bias)
-            store(estimate_dot(dtype, row, &one, 0, s->tokens, 0), c->want_param[TN_ROLE_BIAS],
-                  c->bound_param[TN_ROLE_BIAS], o);
+            estimate_store(estimate_dot(dtype, row, &one, 0, s->tokens, 0), c->want_param[TN_ROLE_BIAS],
+                           c->bound_param[TN_ROLE_BIAS], o);
     }
 }
 
@@ -115,8 +110,6 @@ static const shape shapes[] = {
 
 /* Several stretches of k, and more rows than wait between them at once; copied rows. */
 static const shape long_shapes[] = {{520, 800, 200, 0, true}, {300, 1600, 450, 1, false}};
-
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
 static void check_shape(check_state *s, tn_dtype dtype, const shape *one)
 {
@@ -162,28 +155,28 @@ static void check_specials(check_state *s, tn_dtype dtype)
     group_end(s);
 }
 
-static void check_declines(check_state *s)
+static check_case plain_case(int32_t variant, tn_dtype dtype)
 {
     const shape plain = {2, 24, 18, 0, true};
+    (void)variant;
+    return open_case(dtype, &plain);
+}
+
+static const check_decline declines[] = {
+    {0, TN_BF16, {{DTYPE_IS, TN_ROLE_WEIGHT, TN_F32}}, "weight: is f32"},
+    {0, TN_F32, {{DIM_IS, TN_DIM_OUT, 17}}, "weight: is f32 [18,24]; LINEAR takes f32 [17,24]"},
+    {0, TN_F16, {{STRIDE_IS, TN_ROLE_WEIGHT, 2}}, "dense in its last dimension"},
+    {0, TN_F32, {{ROWS_ARE, TN_ROLE_BIAS, 17}}, "bias: is f32 [17]"},
+    {0, TN_F32, {{COUNT_IS, TN_ROLE_BIAS, 0}}, "bias"},
+};
+
+static void check_declined_sites(check_state *s)
+{
     group_begin(s, "linear declines %s", s->tier->name);
-    check_case c = open_case(TN_BF16, &plain);
-    role(&c, TN_ROLE_WEIGHT)->dtype = TN_F32;
-    check_declined(s, &c, "weight: is f32");
-    c = open_case(TN_F32, &plain);
-    c.site.dim[TN_DIM_OUT] = 17;
-    check_declined(s, &c, "weight: is f32 [18,24]; LINEAR takes f32 [17,24]");
-    c = open_case(TN_F16, &plain);
-    role(&c, TN_ROLE_WEIGHT)->stride[1] = 2;
-    check_declined(s, &c, "dense in its last dimension");
-    c = open_case(TN_F32, &plain);
-    role(&c, TN_ROLE_BIAS)->shape[0] = 17;
-    check_declined(s, &c, "bias: is f32 [17]");
-    c = open_case(TN_F32, &plain);
-    c.site.param[TN_ROLE_BIAS].count = 0;
-    check_declined(s, &c, "bias");
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
     for (int64_t out = 1; out < 4; out++) { /* rows that may have no large element to measure errors by */
         const shape narrow = {5, 40, out, 0, false};
-        c = open_case(TN_F32, &narrow);
+        check_case c = open_case(TN_F32, &narrow);
         fill(&c, &narrow);
         check_declined(s, &c, "out");
     }
@@ -192,11 +185,11 @@ static void check_declines(check_state *s)
 
 static void check(check_state *s)
 {
-    for (int d = 0; d < 3; d++) {
-        check_shapes(s, dtypes[d]);
-        check_specials(s, dtypes[d]);
+    for (int d = 0; d < CHECK_DTYPES; d++) {
+        check_shapes(s, check_dtypes[d]);
+        check_specials(s, check_dtypes[d]);
     }
-    check_declines(s);
+    check_declined_sites(s);
 }
 
 static void bench_shape(check_state *s, const char *what, tn_dtype dtype, const shape *real)
@@ -219,22 +212,18 @@ static void bench_shape(check_state *s, const char *what, tn_dtype dtype, const 
 static void bench(check_state *s)
 {
     static const int64_t tokens[] = {1, 2, 4, 8, 16, 32, 128, 512};
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
             for (int m = 0; m < 2; m++) {
                 const bench_model *b = &bench_models[m];
                 int64_t q = b->q_heads * b->head, kv = b->kv_heads * b->head, n = tokens[t];
-                bench_shape(s, "q", dtypes[d], &(shape){n, b->hidden, q, 0, false});
-                bench_shape(s, "k", dtypes[d], &(shape){n, b->hidden, kv, 0, false});
-                bench_shape(s, "o", dtypes[d], &(shape){n, q, b->hidden, 0, false});
-                bench_shape(s, "head", dtypes[d], &(shape){n, b->hidden, 151936, 0, false});
+                bench_shape(s, "q", check_dtypes[d], &(shape){n, b->hidden, q, 0, false});
+                bench_shape(s, "k", check_dtypes[d], &(shape){n, b->hidden, kv, 0, false});
+                bench_shape(s, "o", check_dtypes[d], &(shape){n, q, b->hidden, 0, false});
+                bench_shape(s, "head", check_dtypes[d], &(shape){n, b->hidden, 151936, 0, false});
             }
-            bench_shape(s, "small", dtypes[d], &(shape){tokens[t], 64, 192, 0, false});
+            bench_shape(s, "small", check_dtypes[d], &(shape){tokens[t], 64, 192, 0, false});
         }
 }
 
-const check_test check_linear = {.name = "linear",
-                                 .tiers =
-                                     TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 | TN_CPU_NEON,
-                                 .check = check,
-                                 .bench = bench};
+const check_test check_linear = {.name = "linear", .tiers = CHECK_PRODUCTS, .check = check, .bench = bench};

@@ -274,117 +274,47 @@ static void check_specials(check_state *s, tn_act act, bool sparse, tn_dtype dty
     group_end(s);
 }
 
-/* The site of a plain case, changed by `change`, is declined for this reason. */
-static void check_decline(check_state *s, tn_layout layout, tn_dtype dtype, void (*change)(check_case *c),
-                          const char *reason)
+static check_case plain_case(int32_t layout, tn_dtype dtype)
 {
     const shape plain = {1, 16, 8, 0, true, 1};
-    const variant v = {.layout = layout, .act = TN_ACT_SILU, .dtype = dtype};
-    check_case c = mlp_case(&v, &plain, false);
-    change(&c);
-    check_declined(s, &c, reason);
+    const variant v = {.layout = (tn_layout)layout, .act = TN_ACT_SILU, .dtype = dtype};
+    return mlp_case(&v, &plain, false);
 }
 
-static tn_tensor *role(check_case *c, tn_role which)
-{
-    return (tn_tensor *)c->site.param[which].tensors;
-}
-
-static void with_relu(check_case *c)
-{
-    c->site.meaning[TN_AXIS_ACT] = TN_ACT_RELU;
-}
-
-static void with_wide_up(check_case *c)
-{
-    role(c, TN_ROLE_UP)->dtype = TN_F32;
-}
-
-static void with_more_features(check_case *c)
-{
-    c->site.dim[TN_DIM_INTER] = 9;
-}
-
-static void without_gate(check_case *c)
-{
-    c->site.param[TN_ROLE_GATE].count = 0;
-}
-
-static void without_down(check_case *c)
-{
-    c->site.param[TN_ROLE_DOWN].count = 0;
-}
-
-static void with_gate_of_other_rows(check_case *c)
-{
-    role(c, TN_ROLE_GATE)->shape[0] = 7;
-}
-
-static void with_down_turned(check_case *c)
-{
-    *role(c, TN_ROLE_DOWN) = tn_tensor_dense(role(c, TN_ROLE_DOWN)->data, TN_F32, 2, (const int64_t[]){8, 16});
-}
-
-static void with_odd_rows(check_case *c)
-{
-    role(c, TN_ROLE_GATE_UP)->shape[0] = 15;
-}
-
-static void with_loose_columns(check_case *c)
-{
-    role(c, TN_ROLE_UP)->stride[1] = 2;
-}
-
-static void with_long_bias(check_case *c)
-{
-    role(c, TN_ROLE_GATE_BIAS)->shape[0] = 9;
-}
-
-static void with_no_width(check_case *c)
-{
-    c->site.dim[TN_DIM_HIDDEN] = 0;
-}
-
-static void with_no_quantile(check_case *c)
-{
-    c->site.features |= TN_HAS_SPARSITY;
-    c->site.num[TN_NUM_SPARSITY] = NAN;
-}
-
-static void check_declines(check_state *s)
-{
-    group_begin(s, "mlp declines %s", s->tier->name);
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_relu, "relu");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_BF16, with_wide_up, "up: is f32");
-    check_decline(s, TN_LAYOUT_GATE_UP, TN_BF16, with_more_features, "gate_up: is bf16 [16,16]");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, without_gate, "gate");
-    check_decline(s, TN_LAYOUT_UP_GATE, TN_F16, without_down, "down");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_gate_of_other_rows, "gate: is f32 [7,16]; MLP takes f32 [8,16]");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_down_turned, "down: is f32 [8,16]; MLP takes f32 [16,8]");
-    check_decline(s, TN_LAYOUT_GATE_UP, TN_F32, with_odd_rows, "gate_up: is f32 [15,16]; MLP takes f32 [16,16]");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F16, with_loose_columns, "dense in its last dimension");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_long_bias, "gate_bias: is f32 [9]");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_width, "hidden: is 0");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_quantile, "sparsity");
-    group_end(s);
-}
-
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+static const check_decline declines[] = {
+    {TN_LAYOUT_SPLIT, TN_F32, {{MEANING_IS, TN_AXIS_ACT, TN_ACT_RELU}}, "relu"},
+    {TN_LAYOUT_SPLIT, TN_BF16, {{DTYPE_IS, TN_ROLE_UP, TN_F32}}, "up: is f32"},
+    {TN_LAYOUT_GATE_UP, TN_BF16, {{DIM_IS, TN_DIM_INTER, 9}}, "gate_up: is bf16 [16,16]"},
+    {TN_LAYOUT_SPLIT, TN_F32, {{COUNT_IS, TN_ROLE_GATE, 0}}, "gate"},
+    {TN_LAYOUT_UP_GATE, TN_F16, {{COUNT_IS, TN_ROLE_DOWN, 0}}, "down"},
+    {TN_LAYOUT_SPLIT, TN_F32, {{ROWS_ARE, TN_ROLE_GATE, 7}}, "gate: is f32 [7,16]; MLP takes f32 [8,16]"},
+    {TN_LAYOUT_SPLIT,
+     TN_F32,
+     {{ROWS_ARE, TN_ROLE_DOWN, 8}, {COLUMNS_ARE, TN_ROLE_DOWN, 16}},
+     "down: is f32 [8,16]; MLP takes f32 [16,8]"},
+    {TN_LAYOUT_GATE_UP, TN_F32, {{ROWS_ARE, TN_ROLE_GATE_UP, 15}}, "gate_up: is f32 [15,16]; MLP takes f32 [16,16]"},
+    {TN_LAYOUT_SPLIT, TN_F16, {{STRIDE_IS, TN_ROLE_UP, 2}}, "dense in its last dimension"},
+    {TN_LAYOUT_SPLIT, TN_F32, {{ROWS_ARE, TN_ROLE_GATE_BIAS, 9}}, "gate_bias: is f32 [9]"},
+    {TN_LAYOUT_SPLIT, TN_F32, {{DIM_IS, TN_DIM_HIDDEN, 0}}, "hidden: is 0"},
+    {TN_LAYOUT_SPLIT, TN_F32, {{HAS_ALSO, 0, TN_HAS_SPARSITY}, {NUM_IS, TN_NUM_SPARSITY, NAN}}, "sparsity"},
+};
 
 static void check(check_state *s)
 {
-    for (int d = 0; d < 3; d++) {
+    for (int d = 0; d < CHECK_DTYPES; d++) {
         for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
-            check_group(s, (tn_layout)layout, dtypes[d]);
+            check_group(s, (tn_layout)layout, check_dtypes[d]);
         for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
-            check_gradients(s, (tn_layout)layout, dtypes[d]);
+            check_gradients(s, (tn_layout)layout, check_dtypes[d]);
         for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
-            check_sparse(s, (tn_layout)layout, dtypes[d]);
+            check_sparse(s, (tn_layout)layout, check_dtypes[d]);
         for (int act = TN_ACT_SILU; act <= TN_ACT_GELU; act++)
-            check_specials(s, (tn_act)act, false, dtypes[d]);
-        check_specials(s, TN_ACT_GELU_TANH, true, dtypes[d]);
+            check_specials(s, (tn_act)act, false, check_dtypes[d]);
+        check_specials(s, TN_ACT_GELU_TANH, true, check_dtypes[d]);
     }
-    check_declines(s);
+    group_begin(s, "mlp declines %s", s->tier->name);
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
+    group_end(s);
 }
 
 /* Backward computes gate and up again (2 of 3 products), and for each product the gradients of its input and of its
@@ -406,14 +336,11 @@ static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, in
 
 static void bench(check_state *s)
 {
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int m = 0; m < 2; m++)
             for (int t = 0; t < BENCH_TOKENS; t++)
-                bench_shape(s, &bench_models[m], dtypes[d], bench_tokens[t]);
+                bench_shape(s, &bench_models[m], check_dtypes[d], bench_tokens[t]);
 }
 
-const check_test check_mlp = {.name = "mlp",
-                              .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 | TN_CPU_NEON,
-                              .check = check,
-                              .bench = bench,
-                              .golden = mlp_golden};
+const check_test check_mlp = {
+    .name = "mlp", .tiers = CHECK_PRODUCTS, .check = check, .bench = bench, .golden = mlp_golden};

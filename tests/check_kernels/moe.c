@@ -395,14 +395,12 @@ static void check_errors(check_state *s)
     group_end(s);
 }
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-
 static void check(check_state *s)
 {
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int layout = TN_LAYOUT_EXPERT_LIST; layout <= TN_LAYOUT_STACKED_IO; layout++) {
-            check_group(s, TN_OP_MOE_EXPERTS, (tn_layout)layout, dtypes[d]);
-            check_group(s, TN_OP_MOE_BLOCK, (tn_layout)layout, dtypes[d]);
+            check_group(s, TN_OP_MOE_EXPERTS, (tn_layout)layout, check_dtypes[d]);
+            check_group(s, TN_OP_MOE_BLOCK, (tn_layout)layout, check_dtypes[d]);
         }
     check_errors(s);
 }
@@ -466,18 +464,15 @@ static void bench_even(check_state *s, int64_t tokens)
 static void bench(check_state *s)
 {
     static const bench_model small = {"64x384", 1024, 384, 0, 0, 0, 64, 8};
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int t = 0; t < BENCH_TOKENS; t++) {
-            bench_block(s, &bench_models[2], TN_LAYOUT_EXPERT_LIST, dtypes[d], bench_tokens[t]);
+            bench_block(s, &bench_models[2], TN_LAYOUT_EXPERT_LIST, check_dtypes[d], bench_tokens[t]);
             for (int layout = TN_LAYOUT_EXPERT_LIST; layout <= TN_LAYOUT_STACKED_IO; layout++)
-                bench_block(s, &small, (tn_layout)layout, dtypes[d], bench_tokens[t]);
+                bench_block(s, &small, (tn_layout)layout, check_dtypes[d], bench_tokens[t]);
         }
     for (int t = 0; t < BENCH_TOKENS; t++)
         bench_even(s, bench_tokens[t]);
 }
 
-const check_test check_moe = {.name = "moe",
-                              .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 | TN_CPU_NEON,
-                              .check = check,
-                              .bench = bench,
-                              .golden = moe_golden};
+const check_test check_moe = {
+    .name = "moe", .tiers = CHECK_PRODUCTS, .check = check, .bench = bench, .golden = moe_golden};

@@ -152,12 +152,6 @@ static void make_token(check_case *c, const shape *s, const reference_router *r,
         dl[e] = estimate_rounded(s->has & F32_WEIGHT ? TN_F32 : r->dtype, dl[e]);
 }
 
-static void store(estimate e, double *want, double *bound, int64_t at)
-{
-    want[at] = e.value;
-    bound[at] = e.error;
-}
-
 /* dx = dl W, dW = dl^T x, dbias = the sum of dl. */
 static void make_gradients(check_case *c, const shape *s, const reference_router *r, const estimate *dl)
 {
@@ -170,8 +164,8 @@ static void make_gradients(check_case *c, const shape *s, const reference_router
     for (int64_t t = 0; t < s->tokens; t++) {
         ones[t] = 1;
         for (int64_t i = 0; i < s->hidden; i++)
-            store(estimate_dot(r->dtype, dl + t * s->experts, r->weight + i, s->hidden, s->experts, 0), c->want_in[0],
-                  c->bound_in[0], t * s->hidden + i);
+            estimate_store(estimate_dot(r->dtype, dl + t * s->experts, r->weight + i, s->hidden, s->experts, 0),
+                           c->want_in[0], c->bound_in[0], t * s->hidden + i);
     }
     if (r->bias)
         case_want_param(c, TN_ROLE_ROUTER_BIAS);
@@ -181,11 +175,11 @@ static void make_gradients(check_case *c, const shape *s, const reference_router
         for (int64_t t = 0; t < s->tokens; t++)
             column[t] = dl[t * s->experts + e];
         for (int64_t i = 0; i < s->hidden; i++)
-            store(estimate_dot(weight, column, x + i, s->hidden, s->tokens, 0), c->want_param[TN_ROLE_ROUTER],
-                  c->bound_param[TN_ROLE_ROUTER], e * s->hidden + i);
+            estimate_store(estimate_dot(weight, column, x + i, s->hidden, s->tokens, 0), c->want_param[TN_ROLE_ROUTER],
+                           c->bound_param[TN_ROLE_ROUTER], e * s->hidden + i);
         if (r->bias)
-            store(estimate_dot(r->dtype, column, ones, 1, s->tokens, 0), c->want_param[TN_ROLE_ROUTER_BIAS],
-                  c->bound_param[TN_ROLE_ROUTER_BIAS], e);
+            estimate_store(estimate_dot(r->dtype, column, ones, 1, s->tokens, 0), c->want_param[TN_ROLE_ROUTER_BIAS],
+                           c->bound_param[TN_ROLE_ROUTER_BIAS], e);
     }
 }
 
@@ -209,6 +203,24 @@ static check_case make_case(tn_dtype dtype, const shape *s)
     return c;
 }
 
+static check_case plain_case(int32_t variant, tn_dtype dtype)
+{
+    const shape plain = {2, 12, 20, 3, 0, TN_SCORE_SIGMOID, CORRECT | GROUPS | F32, 4, 2, BIAS};
+    (void)variant;
+    return make_case(dtype, &plain);
+}
+
+static const check_decline declines[] = {
+    {0, TN_F32, {{DIM_IS, TN_DIM_GROUPS, 3}}, "groups: 3 do not divide 20 experts"},
+    {0, TN_F32, {{DIM_IS, TN_DIM_TOP_GROUPS, 5}}, "top_groups: 5 of 4 groups"},
+    {0, TN_F32, {{DIM_IS, TN_DIM_TOP_K, 11}}, "top_k: 11, of 10 experts in the best groups"},
+    {0, TN_F32, {{DIM_IS, TN_DIM_TOP_K, 21}}, "top_k: 21 of 20 experts"},
+    {0, TN_F32, {{ROWS_ARE, TN_ROLE_ROUTER_BIAS, 19}}, "router_bias: is f32 [19]; MOE_ROUTE takes f32 [20]"},
+    {0, TN_F32, {{COUNT_IS, TN_ROLE_CORRECTION_BIAS, 0}}, "correction_bias: the site has 0 tensors, MOE_ROUTE takes 1"},
+    {0, TN_BF16, {{DTYPE_IS, TN_ROLE_ROUTER, TN_F16}}, "router is f16"},
+    {0, TN_F32, {{DIM_IS, TN_DIM_HIDDEN, 13}}, "router: is f32 [20,12]; MOE_ROUTE takes f32 [20,13]"},
+};
+
 static void check_errors(check_state *s)
 {
     group_begin(s, "moe_route refused %s", s->tier->name);
@@ -227,42 +239,16 @@ static void check_errors(check_state *s)
     check_case c = make_case(TN_F16, &infinite);
     element_set(&c.call.in[0], 12 + 5, INFINITY);
     check_refused(s, &c, "scores of token 1 are not numbers");
-    const shape plain = {2, 12, 20, 3, 0, TN_SCORE_SIGMOID, CORRECT | GROUPS | F32, 4, 2, BIAS};
-    c = make_case(TN_F32, &plain);
-    c.site.dim[TN_DIM_GROUPS] = 3;
-    check_declined(s, &c, "groups: 3 do not divide 20 experts");
-    c = make_case(TN_F32, &plain);
-    c.site.dim[TN_DIM_TOP_GROUPS] = 5;
-    check_declined(s, &c, "top_groups: 5 of 4 groups");
-    c = make_case(TN_F32, &plain);
-    c.site.dim[TN_DIM_TOP_K] = 11;
-    check_declined(s, &c, "top_k: 11, of 10 experts in the best groups");
-    c = make_case(TN_F32, &plain);
-    c.site.dim[TN_DIM_TOP_K] = 21;
-    check_declined(s, &c, "top_k: 21 of 20 experts");
-    c = make_case(TN_F32, &plain);
-    ((tn_tensor *)c.site.param[TN_ROLE_ROUTER_BIAS].tensors)->shape[0] = 19;
-    check_declined(s, &c, "router_bias: is f32 [19]; MOE_ROUTE takes f32 [20]");
-    c = make_case(TN_F32, &plain);
-    c.site.param[TN_ROLE_CORRECTION_BIAS].count = 0;
-    check_declined(s, &c, "correction_bias: the site has 0 tensors, MOE_ROUTE takes 1");
-    c = make_case(TN_BF16, &plain);
-    ((tn_tensor *)c.site.param[TN_ROLE_ROUTER].tensors)->dtype = TN_F16;
-    check_declined(s, &c, "router is f16");
-    c = make_case(TN_F32, &plain);
-    c.site.dim[TN_DIM_HIDDEN] = 13;
-    check_declined(s, &c, "router: is f32 [20,12]; MOE_ROUTE takes f32 [20,13]");
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
     group_end(s);
 }
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-
 static void check(check_state *s)
 {
-    for (int d = 0; d < 3; d++) {
-        group_begin(s, "moe_route %s %s", tn_dtype_name(dtypes[d]), s->tier->name);
+    for (int d = 0; d < CHECK_DTYPES; d++) {
+        group_begin(s, "moe_route %s %s", tn_dtype_name(check_dtypes[d]), s->tier->name);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            check_case c = make_case(dtypes[d], &shapes[i]);
+            check_case c = make_case(check_dtypes[d], &shapes[i]);
             check_run(s, &c);
         }
         group_end(s);
@@ -290,8 +276,4 @@ static void bench(check_state *s)
     }
 }
 
-const check_test check_moe_route = {.name = "moe_route",
-                                    .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 |
-                                             TN_CPU_NEON,
-                                    .check = check,
-                                    .bench = bench};
+const check_test check_moe_route = {.name = "moe_route", .tiers = CHECK_PRODUCTS, .check = check, .bench = bench};

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+const tn_dtype check_dtypes[CHECK_DTYPES] = {TN_F32, TN_BF16, TN_F16};
+
 /* Significant bits and the exponent of the smallest number. */
 static int precision(tn_dtype dtype)
 {

@@ -3,6 +3,12 @@
 
 #include <math.h>
 
+void estimate_store(estimate e, double *want, double *bound, int64_t at)
+{
+    want[at] = e.value;
+    bound[at] = e.error;
+}
+
 estimate estimate_exact(double value)
 {
     return (estimate){value, 0};

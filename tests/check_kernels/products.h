@@ -9,6 +9,9 @@ typedef struct estimate {
     double value, error;
 } estimate;
 
+/* As wanted and as its bound. */
+void estimate_store(estimate e, double *want, double *bound, int64_t at);
+
 /* What a kernel in dtype may do: sums in f32, each step rounded to dtype or not. */
 estimate estimate_exact(double value);
 estimate estimate_rounded(tn_dtype dtype, estimate e);

@@ -1,4 +1,4 @@
-/* Calls that data makes impossible: they must say so and write nothing. */
+/* Calls that data makes impossible: they must say so and write nothing; and sites that kernels must decline. */
 #include "check_kernels.h"
 #include "host.h"
 
@@ -90,4 +90,53 @@ void check_refused(check_state *s, check_case *c, const char *text)
     }
     host_threads(1);
     case_free(c);
+}
+
+static void change_tensor(tn_tensor *t, const check_change *by)
+{
+    int64_t to = (int64_t)by->to;
+    if (by->what == DTYPE_IS)
+        t->dtype = (tn_dtype)to;
+    else if (by->what == ROWS_ARE)
+        t->shape[0] = to;
+    else if (by->what == COLUMNS_ARE)
+        t->shape[1] = t->stride[0] = to;
+    else
+        t->stride[1] = to;
+}
+
+static void change(check_case *c, const check_change *by)
+{
+    switch (by->what) {
+    case NOTHING:
+        break;
+    case DIM_IS:
+        c->site.dim[by->which] = (int64_t)by->to;
+        break;
+    case NUM_IS:
+        c->site.num[by->which] = by->to;
+        break;
+    case MEANING_IS:
+        c->site.meaning[by->which] = (int32_t)by->to;
+        break;
+    case HAS_ALSO:
+        c->site.features |= (uint64_t)by->to;
+        break;
+    case COUNT_IS:
+        c->site.param[by->which].count = (int64_t)by->to;
+        break;
+    default:
+        change_tensor((tn_tensor *)c->site.param[by->which].tensors, by);
+    }
+}
+
+void check_declines(check_state *s, const check_decline *declines, size_t count,
+                    check_case (*make)(int32_t variant, tn_dtype dtype))
+{
+    for (size_t i = 0; i < count; i++) {
+        check_case c = make(declines[i].variant, declines[i].dtype);
+        change(&c, &declines[i].change[0]);
+        change(&c, &declines[i].change[1]);
+        check_declined(s, &c, declines[i].reason);
+    }
 }

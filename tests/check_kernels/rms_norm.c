@@ -346,48 +346,42 @@ static void check_group(check_state *s, tn_op op, tn_norm norm, tn_dtype dtype)
     group_end(s);
 }
 
-static void check_declines(check_state *s)
+static const shape plain = {1, 1, 16, 0, 1e-6, 1, 0, false, 0};
+
+static check_case plain_case(int32_t norm, tn_dtype dtype)
 {
-    const shape plain = {1, 1, 16, 0, 1e-6, 1, 0, false, 0};
-    group_begin(s, "rms_norm declines %s", s->tier->name);
-    check_case c = norm_case(TN_NORM_W, TN_F32, &plain);
-    c.site.num[TN_NUM_EPS] = -1;
-    check_declined(s, &c, "eps: is -1, must not be negative");
-    c = norm_case(TN_NORM_W, TN_F32, &plain);
-    c.site.dim[TN_DIM_WIDTH] = 17;
-    check_declined(s, &c, "weight: is f32 [16]; RMS_NORM takes f32 [17]");
-    c = norm_case(TN_NORM_W, TN_F32, &plain);
-    c.site.num[TN_NUM_EPS] = NAN;
-    check_declined(s, &c, "eps: is nan, must be a finite number");
-    c = norm_case(TN_NORM_1_PLUS_W, TN_F16, &plain);
-    c.site.param[TN_ROLE_WEIGHT].count = 0;
-    check_declined(s, &c, "weight: the site has 0 tensors, RMS_NORM takes 1");
-    c = norm_case(TN_NORM_W_GATED, TN_BF16, &plain);
-    ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)->shape[0] = 15;
-    check_declined(s, &c, "weight: is bf16 [15]; RMS_NORM takes bf16 [16]");
-    c = norm_case(TN_NORM_NO_WEIGHT, TN_F32, &plain);
-    c.site.dim[TN_DIM_WIDTH] = 0;
-    check_declined(s, &c, "width: is 0, RMS_NORM takes at least 1");
-    c = add_norm_case(TN_NORM_W, TN_F32, &plain);
-    c.site.meaning[TN_AXIS_NORM] = TN_NORM_W_GATED;
-    check_declined(s, &c, "norm: a sum has no gated norm");
-    c = norm_case(TN_NORM_W, TN_BF16, &plain);
-    ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)->dtype = TN_F32;
-    check_declined(s, &c, "weight: is f32 [16]; RMS_NORM takes bf16 [16]");
-    group_end(s);
+    return norm_case((tn_norm)norm, dtype, &plain);
 }
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+static const check_decline declines[] = {
+    {TN_NORM_W, TN_F32, {{NUM_IS, TN_NUM_EPS, -1}}, "eps: is -1, must not be negative"},
+    {TN_NORM_W, TN_F32, {{DIM_IS, TN_DIM_WIDTH, 17}}, "weight: is f32 [16]; RMS_NORM takes f32 [17]"},
+    {TN_NORM_W, TN_F32, {{NUM_IS, TN_NUM_EPS, NAN}}, "eps: is nan, must be a finite number"},
+    {TN_NORM_1_PLUS_W, TN_F16, {{COUNT_IS, TN_ROLE_WEIGHT, 0}}, "weight: the site has 0 tensors, RMS_NORM takes 1"},
+    {TN_NORM_W_GATED, TN_BF16, {{ROWS_ARE, TN_ROLE_WEIGHT, 15}}, "weight: is bf16 [15]; RMS_NORM takes bf16 [16]"},
+    {TN_NORM_NO_WEIGHT, TN_F32, {{DIM_IS, TN_DIM_WIDTH, 0}}, "width: is 0, RMS_NORM takes at least 1"},
+    {TN_NORM_W, TN_BF16, {{DTYPE_IS, TN_ROLE_WEIGHT, TN_F32}}, "weight: is f32 [16]; RMS_NORM takes bf16 [16]"},
+};
+
+static void check_declined_sites(check_state *s)
+{
+    group_begin(s, "rms_norm declines %s", s->tier->name);
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
+    check_case c = add_norm_case(TN_NORM_W, TN_F32, &plain);
+    c.site.meaning[TN_AXIS_NORM] = TN_NORM_W_GATED;
+    check_declined(s, &c, "norm: a sum has no gated norm");
+    group_end(s);
+}
 
 static void check(check_state *s)
 {
     for (int norm = TN_NORM_W; norm <= TN_NORM_NO_WEIGHT; norm++)
-        for (int d = 0; d < 3; d++) {
-            check_group(s, TN_OP_RMS_NORM, (tn_norm)norm, dtypes[d]);
+        for (int d = 0; d < CHECK_DTYPES; d++) {
+            check_group(s, TN_OP_RMS_NORM, (tn_norm)norm, check_dtypes[d]);
             if (norm != TN_NORM_W_GATED)
-                check_group(s, TN_OP_ADD_RMS_NORM, (tn_norm)norm, dtypes[d]);
+                check_group(s, TN_OP_ADD_RMS_NORM, (tn_norm)norm, check_dtypes[d]);
         }
-    check_declines(s);
+    check_declined_sites(s);
 }
 
 /* One line of each contract. w, bytes: of a row, of all. backward reads x and dy (and the second dy of the sum) and
@@ -416,9 +410,9 @@ static void bench(check_state *s)
                 const bench_model *model = &bench_models[m];
                 const shape layer = {bench_tokens[t], 1, model->hidden, 0, 1e-6, 1, 0, false, 0};
                 const shape heads = {bench_tokens[t], model->q_heads, model->head, 0, 1e-6, 1, 0, false, 0};
-                bench_shape(s, model->name, dtypes[d], &layer);
+                bench_shape(s, model->name, check_dtypes[d], &layer);
                 if (m != 2) /* as many heads as the second has */
-                    bench_shape(s, model->name, dtypes[d], &heads);
+                    bench_shape(s, model->name, check_dtypes[d], &heads);
             }
 }
 
@@ -465,8 +459,5 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
     return false;
 }
 
-const check_test check_rms_norm = {.name = "rms_norm",
-                                   .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_NEON,
-                                   .check = check,
-                                   .bench = bench,
-                                   .golden = golden};
+const check_test check_rms_norm = {
+    .name = "rms_norm", .tiers = CHECK_VECTORS, .check = check, .bench = bench, .golden = golden};

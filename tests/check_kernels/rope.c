@@ -241,40 +241,32 @@ static void check_group(check_state *s, tn_rope style, tn_dtype dtype)
     group_end(s);
 }
 
-static void check_declines(check_state *s)
+static check_case plain_case(int32_t style, tn_dtype dtype)
 {
     const shape plain = {1, 1, 2, 1, 16, 16, 1, false, false, false, 0, false, false, false};
-    group_begin(s, "rope declines %s", s->tier->name);
-    check_case c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
-    c.site.dim[TN_DIM_ROTARY] = 32;
-    check_declined(s, &c, "rotary: 32 of a head of 16, which must be an even number");
-    c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
-    c.site.dim[TN_DIM_ROTARY] = 15;
-    check_declined(s, &c, "rotary: 15 of a head of 16, which must be an even number");
-    c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
-    c.site.dim[TN_DIM_HEAD] = 15;
-    c.site.dim[TN_DIM_ROTARY] = 0;
-    check_declined(s, &c, "rotary: 15 of a head of 15, which must be an even number");
-    c = rope_case(TN_ROPE_HALF_NARROW, TN_BF16, &plain);
-    c.site.dim[TN_DIM_HEAD] = c.site.dim[TN_DIM_ROTARY] = 0;
-    check_declined(s, &c, "head: is 0");
-    c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
-    c.site.meaning[TN_AXIS_DTYPE] = TN_F64;
-    check_declined(s, &c, "dtype");
-    c = rope_case(TN_ROPE_DEINTERLEAVED, TN_F32, &plain);
-    c.site.dim[TN_DIM_HEAD] = 2048;
-    check_declined(s, &c, "head: site has 2048, kernel takes up to 1024");
-    group_end(s);
+    return rope_case((tn_rope)style, dtype, &plain);
 }
 
-static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+static const check_decline declines[] = {
+    {TN_ROPE_HALF, TN_F32, {{DIM_IS, TN_DIM_ROTARY, 32}}, "rotary: 32 of a head of 16, which must be an even number"},
+    {TN_ROPE_HALF, TN_F32, {{DIM_IS, TN_DIM_ROTARY, 15}}, "rotary: 15 of a head of 16, which must be an even number"},
+    {TN_ROPE_HALF,
+     TN_F32,
+     {{DIM_IS, TN_DIM_HEAD, 15}, {DIM_IS, TN_DIM_ROTARY, 0}},
+     "rotary: 15 of a head of 15, which must be an even number"},
+    {TN_ROPE_HALF_NARROW, TN_BF16, {{DIM_IS, TN_DIM_HEAD, 0}, {DIM_IS, TN_DIM_ROTARY, 0}}, "head: is 0"},
+    {TN_ROPE_HALF, TN_F32, {{MEANING_IS, TN_AXIS_DTYPE, TN_F64}}, "dtype"},
+    {TN_ROPE_DEINTERLEAVED, TN_F32, {{DIM_IS, TN_DIM_HEAD, 2048}}, "head: site has 2048, kernel takes up to 1024"},
+};
 
 static void check(check_state *s)
 {
     for (int style = TN_ROPE_HALF; style <= TN_ROPE_HALF_F32; style++)
-        for (int d = 0; d < 3; d++)
-            check_group(s, (tn_rope)style, dtypes[d]);
-    check_declines(s);
+        for (int d = 0; d < CHECK_DTYPES; d++)
+            check_group(s, (tn_rope)style, check_dtypes[d]);
+    group_begin(s, "rope declines %s", s->tier->name);
+    check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
+    group_end(s);
 }
 
 /* A quarter turn: a call repeated in place then neither grows its numbers nor lets them fade away. */
@@ -309,14 +301,14 @@ static void bench_shape(check_state *s, const bench_model *m, tn_rope style, tn_
 /* The style of Qwen3 for its models; the others for the first. */
 static void bench(check_state *s)
 {
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int m = 0; m < BENCH_MODELS; m++)
             for (int t = 0; t < BENCH_TOKENS; t++)
                 for (int in_place = 0; in_place < 2; in_place++)
-                    bench_shape(s, &bench_models[m], TN_ROPE_HALF, dtypes[d], bench_tokens[t], in_place);
-    for (int d = 0; d < 3; d++)
+                    bench_shape(s, &bench_models[m], TN_ROPE_HALF, check_dtypes[d], bench_tokens[t], in_place);
+    for (int d = 0; d < CHECK_DTYPES; d++)
         for (int style = TN_ROPE_HALF_NARROW; style <= TN_ROPE_HALF_F32; style++)
-            bench_shape(s, &bench_models[0], (tn_rope)style, dtypes[d], 512, false);
+            bench_shape(s, &bench_models[0], (tn_rope)style, check_dtypes[d], 512, false);
 }
 
 /* mrope: which of the three tables every frequency comes from; the halves repeat. */
@@ -420,8 +412,5 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
     return false;
 }
 
-const check_test check_rope = {.name = "rope",
-                               .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_NEON,
-                               .check = check,
-                               .bench = bench,
-                               .golden = golden};
+const check_test check_rope = {
+    .name = "rope", .tiers = CHECK_VECTORS, .check = check, .bench = bench, .golden = golden};
