@@ -40,14 +40,4 @@ static tn_status forward(const tn_call *call, tn_error *err)
     return status;
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(forward)};
-static const tn_kernel kernels[] = {{.size = sizeof(tn_kernel),
-                                     .id = "test_calls_library",
-                                     .version = "1.0.0",
-                                     .summary = "RMS norm",
-                                     .device = "cpu",
-                                     .available = available,
-                                     .impls = impls,
-                                     .impl_count = 1}};
-
-TN_PLUGIN("calls_library", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN_IF("calls_library", "test_calls_library", forward, available);

@@ -11,7 +11,4 @@ __attribute__((constructor)) static void wander_off(void)
     setlocale(LC_ALL, "C.UTF-8");
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(honest_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_changes_folder", impls)};
-
-TN_PLUGIN("changes_folder", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("changes_folder", "test_changes_folder", honest_forward);

@@ -15,7 +15,4 @@ __attribute__((constructor)) static void flush_denormals(void)
 #endif
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(honest_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_changes_fp", impls)};
-
-TN_PLUGIN("changes_fp", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("changes_fp", "test_changes_fp", honest_forward);

@@ -27,9 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const tn_impl impls[] = {HONEST_IMPL(honest_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_conduct", impls)};
-TN_PLUGIN("conduct", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("conduct", "test_conduct", honest_forward);
 
 /* A second one, that no trial would take. */
 static const tn_plugin second = {.size = sizeof second, .abi_major = TN_ABI_MAJOR, .name = (const char *)8};

@@ -7,7 +7,4 @@ __attribute__((constructor)) static void spin(void)
         continue;
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(honest_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_loop", impls)};
-
-TN_PLUGIN("endless_loop", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("endless_loop", "test_loop", honest_forward);

@@ -9,7 +9,4 @@ __attribute__((constructor)) static void wait_for_nothing(void)
         pause();
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(honest_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_wait", impls)};
-
-TN_PLUGIN("endless_wait", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("endless_wait", "test_wait", honest_forward);

@@ -47,11 +47,19 @@ static inline tn_status honest_forward(const tn_call *call, tn_error *err)
         .forward = fn,                                                                                                 \
     }
 
-/* A kernel of one impl. */
-#define HONEST_KERNEL(name, list)                                                                                      \
+/* A kernel of one impl, wherever it runs; and with a function that says whether it does. */
+#define HONEST_KERNEL(name, list) HONEST_KERNEL_IF(name, list, NULL)
+#define HONEST_KERNEL_IF(name, list, fn)                                                                               \
     {                                                                                                                  \
         .size = sizeof(tn_kernel), .id = name, .version = "1.0.0", .summary = "RMS norm", .device = "cpu",             \
-        .impls = list, .impl_count = 1,                                                                                \
+        .available = fn, .impls = list, .impl_count = 1,                                                               \
     }
+
+/* A plugin of one such kernel, whose forward is fn. */
+#define HONEST_PLUGIN(name, id, fn) HONEST_PLUGIN_IF(name, id, fn, NULL)
+#define HONEST_PLUGIN_IF(name, id, fn, condition)                                                                      \
+    static const tn_impl impls[] = {HONEST_IMPL(fn)};                                                                  \
+    static const tn_kernel kernels[] = {HONEST_KERNEL_IF(id, impls, condition)};                                       \
+    TN_PLUGIN(name, "1.0.0", .kernels = kernels, .kernel_count = 1)
 
 #endif

@@ -40,7 +40,4 @@ __attribute__((constructor)) static void begin(void)
     }
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_in_use", impls)};
-
-TN_PLUGIN("in_use", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("in_use", "test_in_use", forward);

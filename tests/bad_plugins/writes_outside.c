@@ -8,7 +8,4 @@ static tn_status outside_forward(const tn_call *call, tn_error *err)
     return status;
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(outside_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_writes_outside", impls)};
-
-TN_PLUGIN("writes_outside", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("writes_outside", "test_writes_outside", outside_forward);

@@ -17,7 +17,4 @@ static tn_status wrong_forward(const tn_call *call, tn_error *err)
     return status;
 }
 
-static const tn_impl impls[] = {HONEST_IMPL(wrong_forward)};
-static const tn_kernel kernels[] = {HONEST_KERNEL("test_wrong_numbers", impls)};
-
-TN_PLUGIN("wrong_numbers", "1.0.0", .kernels = kernels, .kernel_count = 1);
+HONEST_PLUGIN("wrong_numbers", "test_wrong_numbers", wrong_forward);
