@@ -25,7 +25,7 @@ typedef struct box {
 
 static box box_open(const char *dtype)
 {
-    box b = {.m = test_model_open("qwen3_moe", dtype), .dtype = tn_dtype_parse(dtype)};
+    box b = {.m = test_model("qwen3_moe", .dtype = dtype), .dtype = tn_dtype_parse(dtype)};
     b.site = &graph_find_site(b.m->target.graph, BLOCK)->site;
     int64_t x[2] = {TOKENS, b.site->dim[TN_DIM_HIDDEN]}, k[2] = {TOKENS, b.site->dim[TN_DIM_TOP_K]};
     int64_t e[2] = {TOKENS, b.site->dim[TN_DIM_EXPERTS]};
@@ -81,7 +81,6 @@ START_TEST(eager_gives_logits)
     b.y = y;
     ck_assert_int_eq(block(&b, NULL, &err), TN_OK);
     ck_assert_mem_eq(with.data, y.data, (size_t)tn_tensor_count(&y) * tn_dtype_size(b.dtype));
-    tn_model_close(b.m);
 }
 END_TEST
 
@@ -97,7 +96,6 @@ START_TEST(they_are_checked)
     ck_assert_int_eq(block(&b, &bad, NULL), TN_OK);
     tn_tensor three[3] = {b.y, b.logits, b.logits};
     ck_assert_int_eq(tn_site_forward(b.m, BLOCK, TN_OP_MOE_BLOCK, &b.x, 1, three, 3, NULL), TN_E_USAGE);
-    tn_model_close(b.m);
 }
 END_TEST
 
@@ -148,7 +146,6 @@ START_TEST(what_a_kernel_does_not_give_eager_does)
     ck_assert_int_eq(block(&b, &none, &err), TN_OK);
     ck_assert_int_eq(calls, 2);
     ck_assert_int_eq(calls_with_logits, 0);
-    tn_model_close(b.m);
 }
 END_TEST
 
@@ -163,7 +160,6 @@ START_TEST(a_kernel_that_gives_them_is_asked)
     ck_assert_int_eq(calls, 1); /* the check's calls were in a child                               */
     ck_assert_int_eq(calls_with_logits, 1);
     expect_logits(&b, &b.logits);
-    tn_model_close(b.m);
 }
 END_TEST
 
@@ -175,7 +171,6 @@ START_TEST(a_kernel_that_does_not_keep_its_word_is_refused)
         &(test_kernel){.id = "block", .op = TN_OP_MOE_BLOCK, .forward = without_logits, .optional_outputs = 1u << 1});
     ck_assert_int_eq(tn_apply_kernels(b.m, NULL, "block", NULL, &err), TN_E_VERIFY);
     suite_expect_in(err.message, "output 1, row 0, element 0 was never written");
-    tn_model_close(b.m);
 }
 END_TEST
 

@@ -52,6 +52,7 @@ static tn_generate_result **together(tn_session *s, const prompts *p, const tn_g
     tn_status status = tn_generate_rows(s, &p->batch, o, out, &r, &err);
     ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_ptr_nonnull(r);
+    suite_keep(r, free);
     return r;
 }
 
@@ -101,7 +102,6 @@ START_TEST(rows_are_what_they_are_alone)
             ck_assert(r[b]->prompt_seconds > 0 && r[b]->decode_seconds <= r[ROWS - 1]->decode_seconds);
             o.seed++;
         }
-        free(r);
         tn_session_reset(s);
     }
 }
@@ -124,7 +124,6 @@ START_TEST(a_callback_ends_all_rows)
         ck_assert_int_eq(r[b]->stop, TN_STOP_CALLBACK);
         ck_assert_int_eq(r[b]->count, b <= 1 ? 4 : 3);
     }
-    free(r);
 }
 END_TEST
 
@@ -143,7 +142,6 @@ START_TEST(the_context_ends_each_row_by_itself)
         ck_assert_int_eq(r[b]->count, room < MAX_TOKENS ? room : MAX_TOKENS);
         ck_assert_int_eq(r[b]->stop, room < MAX_TOKENS ? TN_STOP_CONTEXT : TN_STOP_LENGTH);
     }
-    free(r);
 }
 END_TEST
 
