@@ -135,7 +135,6 @@ START_TEST(the_template_gets_variables_and_tools)
     process_expect_error(CHAT(NULL, "x", "--tools=/nonexistent/t"), 4, "/nonexistent/t", "cannot open", NULL);
     tempdir_put(folder, "tools.json", "{}");
     process_expect_error(CHAT(NULL, "x", "--tools", tools), 4, "tools.json", "holds no list of tools", NULL);
-    free(messages);
 }
 END_TEST
 
