@@ -152,7 +152,7 @@ HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 # the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
 # Models are run there without the check before use, which has tests of its own (but for one whose sparse MLP in bf16 is
 # a matter of that check: rounding chooses the open gates). The walk over failures is left out there, too: its library
-# and the sanitizers' both want to come first; and under AddressSanitizer the soak, which takes ten minutes there and
+# and the sanitizers' both want to come first; extreme weights and shadows of the program, which others try; and under AddressSanitizer the soak, which takes ten minutes there and
 # looks at resident memory. ascend.so brings a device and no kernels. WITHOUT: names of test programs and scripts that
 # are left out, too; with one % each, as make takes them.
 TOOL := $(BUILD)/tests
@@ -160,9 +160,9 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kern
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
-  $(if $(findstring address,$(SANITIZE)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
+  $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
   $(if $(SANITIZE),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
-  $(foreach t,$(TESTS) $(wildcard tests/*/test_*.sh),$(if $(filter $(WITHOUT) $(if $(SANITIZE),test_faults %.sh),$(notdir $t)),,'$t')) \
+  $(foreach t,$(TESTS) $(wildcard tests/*/test_*.sh),$(if $(filter $(WITHOUT) $(if $(SANITIZE),test_faults test_extremes test_cli_shadow %.sh),$(notdir $t)),,'$t')) \
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)

@@ -1,6 +1,7 @@
 /* Models opened for training: kernels without gradients are declined, those with them are checked. */
 #include "open/model.h"
 #include "plugin/plugins.h"
+#include "sanitizer.h"
 #include "suite.h"
 #include "test_kernels.h"
 #include "test_models.h"
@@ -305,7 +306,7 @@ int main(void)
     TCase *c = suite_open("training", 120);
     suite_add(c, kernels_without_gradients_are_declined);
     tcase_add_loop_test(c, right_gradients_are_taken, 0, 3);
-    tcase_add_loop_test(c, bad_gradients_are_refused, 0, sizeof bad / sizeof *bad);
+    ADD_SLOW_LOOP(c, bad_gradients_are_refused, sizeof bad / sizeof *bad);
     suite_add(c, gradients_have_their_tolerance, backward_has_scratch);
     return suite_run();
 }
