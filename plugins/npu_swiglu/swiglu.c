@@ -2,8 +2,9 @@
 #include "swiglu_run.h"
 
 /* Elements of a weight matrix that stay in the first caches with the others: a layer as small goes through all tokens
- * by eights, without barriers. */
+ * by eights, without barriers, and in f32 throughout, which costs nothing there. */
 #define SMALL_LAYER 8192
+#define PAIRS (TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16)
 
 typedef struct swiglu_memory {
     char *x, *h; /* panels; few tokens: h as rows                                                  */
@@ -156,7 +157,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 
 void swiglu_layer_init(swiglu_layer *layer, tn_dtype dtype, uint64_t cpu_flags)
 {
-    product_kernels_init(&layer->kernels, dtype, cpu_flags);
+    product_kernels_init(&layer->kernels, dtype, is_small(layer) ? cpu_flags & ~PAIRS : cpu_flags);
     product_kernels_init(&layer->full, TN_F32, cpu_flags);
     gate_kernels_init(&layer->gates, cpu_flags);
 }

@@ -6,7 +6,7 @@
 #include "gate.h"
 #include "product_grad.h"
 
-/* A layer with the functions that compute it. Fill in by swiglu_layer_init, then the rest. */
+/* A layer with the functions that compute it, which swiglu_layer_init fills in when the rest is there. */
 typedef struct swiglu_layer {
     product_kernels kernels;
     product_kernels full; /* of f32                                                                */
