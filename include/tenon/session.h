@@ -203,10 +203,9 @@ TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t
  * to be reset then.
  *
  * A row sees nothing of the others. With kernels that promise the same bits (TN_SAME_BITS; docs/numerics.md) at all of
- * the model's sites its tokens are those that its prompt gives alone. Elsewhere they need not be: products of few and of
- * many tokens are summed in another order, so where two tokens are about as likely either may come; and frequencies that
- * follow the length follow the longest row.
- * [one thread] */
+ * the model's sites its tokens are those that its prompt gives alone. Elsewhere they need not be: products of few and
+ * of many tokens are summed in another order, so where two tokens are about as likely either may come; and frequencies
+ * that follow the length follow the longest row. [one thread] */
 TN_API tn_status tn_generate_rows(tn_session *session, const tn_batch *prompts, const tn_generate_options *options,
                                   int64_t *out, tn_generate_result ***results, tn_error *err);
 

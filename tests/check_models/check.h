@@ -56,6 +56,9 @@ void check_bf16(const golden *g, const run_results *r, const char *spec);
 void check_steps(const golden *g, tn_model *model, const run_results *r, const char *spec);
 void check_greedy(const golden *g, tn_model *model, const char *spec);
 
+/* batch.c: the same bits in any call, with the kernels of the configuration. */
+void check_batch(const golden *g, tn_model *model, tn_dtype dtype, const tn_config *config);
+
 /* names.c: every tensor of the checkpoint is a parameter of the model, but those that transformers ignores too. */
 void check_names(const golden *g, const tn_model *model);
 

@@ -1,5 +1,5 @@
 /* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
- *              [--skip-unsupported]
+ *              [--skip-unsupported] [--batch]
  *
  * Runs every case below DIR (folders with config.json, the weights and expected.safetensors, in the format of the
  * golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and SPEC:
@@ -11,6 +11,7 @@
  *   greedy   the 16 tokens are the same, in f32
  *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth)
  *   names    every tensor of the checkpoint is a parameter of the model
+ *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
  * Positions that attention_mask excludes are not compared. Models that a plugin's device declines are skipped, with its
  * reason. */
 #include "check.h"
@@ -27,7 +28,7 @@ typedef struct options {
     const char *folder, *settings, *plugins, *device, *without; /* settings: a file like conf/kernels.json */
     const char *specs[8];
     int spec_count;
-    bool hidden, skip_unsupported;
+    bool hidden, skip_unsupported, batch;
     tn_config *config;
 } options;
 
@@ -114,9 +115,11 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
         return;
     }
     tn_model_get_info(model, &info);
-    if (dtype == TN_F32)
+    if (dtype == TN_F32 && !o->batch)
         check_names(g, model);
-    if (g->logits.shape[2] != info.vocab)
+    if (o->batch)
+        check_batch(g, model, dtype, o->config);
+    else if (g->logits.shape[2] != info.vocab)
         check_report(g, tn_dtype_name(dtype), "-", false, "expected logits have another vocabulary");
     else
         for (int i = 0; i < o->spec_count; i++)
@@ -131,8 +134,10 @@ static void check_folder(const char *folder, const char *name, const options *o)
     int before = check_tally.skipped;
     if (golden_open(&g, folder, name, &err)) {
         check_dtype(&g, o, TN_F32);
-        if (g.bf16.data && check_tally.skipped == before)
+        if ((g.bf16.data || o->batch) && check_tally.skipped == before)
             check_dtype(&g, o, TN_BF16);
+        if (o->batch && check_tally.skipped == before)
+            check_dtype(&g, o, TN_F16);
     } else {
         check_fail(&g, "-", "-", &err);
     }
@@ -178,6 +183,8 @@ static bool parse(int argc, char **argv, options *o)
             o->hidden = true;
         else if (!strcmp(argv[i], "--skip-unsupported"))
             o->skip_unsupported = true;
+        else if (!strcmp(argv[i], "--batch"))
+            o->batch = true;
         else if (argv[i][0] == '-' || o->folder)
             return false;
         else
@@ -209,7 +216,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &o)) {
         fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
               "CASE] "
-              "[--hidden] [--skip-unsupported]\n",
+              "[--hidden] [--skip-unsupported] [--batch]\n",
               stderr);
         return 2;
     }
