@@ -1,4 +1,4 @@
-/* A call cut into items, and what pieces of the keys leave put together. */
+/* A call cut into jobs by roundings and these into items, and what spans of the keys leave put together. */
 #include "attention_run.h"
 #include "scalar.h"
 #include "scratch.h"
@@ -9,12 +9,10 @@
 #define LOG2_E 1.44269504088896340736
 
 enum {
-    ITEMS = 64,             /* as many pieces are cut, as far as they stay long                         */
-    LEAST_PIECE = 256,      /* keys                                                                     */
     PARTIAL_ROWS = 4096,    /* most rows of partial results                                             */
-    PARTIAL_SHARE = 8,      /* a piece's keys and values are that many times its partial results        */
+    PARTIAL_SPANS = 64,     /* spans of all rows of a call that have room for theirs                    */
+    ITEMS_OF_THREAD = 4,    /* so many of each even the threads' shares                                 */
     WORTH_A_THREAD = 32768, /* bytes of keys and values                                               */
-    SMALL_STEP = 64         /* keys of one token: up to here roundings are eager's                    */
 };
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
@@ -49,15 +47,11 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
     if (flags & TN_CPU_NEON)
         attention_init_neon(&layer.kernels);
     layer.precise = layer.kernels;
+#else
+    layer.precise = layer.kernels;
 #endif
     (void)flags;
     return layer;
-}
-
-static size_t thread_bytes(const attention_layer *layer)
-{
-    size_t many = attention_many_bytes(layer), few = attention_few_bytes(layer);
-    return many > few ? many : few;
 }
 
 static int64_t most(int64_t a, int64_t b)
@@ -70,11 +64,24 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* A thread's map, and what follows it. */
+enum { MAP_BYTES = (sizeof(attention_map) + 63) / 64 * 64 };
+
+static size_t thread_bytes(const attention_layer *layer)
+{
+    size_t many = attention_many_bytes(layer), few = attention_few_bytes(layer);
+    return MAP_BYTES + (many > few ? many : few);
+}
+
+static int64_t partial_rows(const attention_layer *layer)
+{
+    return layer->threads > 1 ? least(PARTIAL_ROWS, layer->max_tokens * layer->heads * PARTIAL_SPANS) : 0;
+}
+
 size_t attention_scratch(const attention_layer *layer)
 {
     size_t at = 0;
-    int64_t rows = least(PARTIAL_ROWS, layer->max_tokens * layer->heads * ITEMS);
-    scratch_take(&at, (size_t)(rows * attention_partial_row(layer)) * sizeof(float));
+    scratch_take(&at, (size_t)(partial_rows(layer) * attention_partial_row(layer)) * sizeof(float));
     scratch_take(&at, thread_bytes(layer) * (size_t)layer->threads);
     return at;
 }
@@ -86,41 +93,57 @@ static int64_t rows_of_item(const attention_layer *layer)
     return ATTENTION_ROWS * most(1, least(tiles, ATTENTION_TILES));
 }
 
-/* Cuts by sizes alone, so that results do not depend on threads. Keys are cut where there are few rows. */
+/* The tokens of which some queries are the job's, and the spans that these see. False: there are none. */
+static bool choose_queries(attention_job *job)
+{
+    int64_t first = INT64_MAX, end = 0, low = INT64_MAX, high = -1;
+    for (int64_t i = 0; i < job->batch * job->q->shape[1]; i++) {
+        int64_t t = i % job->q->shape[1];
+        int32_t q = attention_position(job->q_index, i / job->q->shape[1], t);
+        if (!attention_takes(job, q))
+            continue;
+        first = least(first, t);
+        end = most(end, t + 1);
+        low = q < 0 ? low : least(low, attention_lowest(job->layer, q));
+        high = most(high, q);
+    }
+    job->first_token = first;
+    job->tokens = end - first;
+    job->first_span = high < 0 ? 0 : low / ATTENTION_SPAN;
+    job->spans = high < 0 ? 1 : high / ATTENTION_SPAN - job->first_span + 1;
+    return end > 0;
+}
+
+/* However a job is cut, a row's sums are formed in the same order. Keys are cut where there are few rows. */
 static void divide(attention_job *job)
 {
     const attention_layer *layer = job->layer;
-    int64_t size = (int64_t)tn_dtype_size(layer->dtype), heads = job->batch * layer->kv_heads;
+    int64_t heads = job->batch * layer->kv_heads, wanted = layer->threads > 1 ? layer->threads * ITEMS_OF_THREAD : 1;
     job->rows = job->tokens * layer->group;
     job->few = job->rows <= layer->kernels.few_rows && !job->as_eager;
     job->item_rows = job->few ? job->rows : rows_of_item(layer);
-    /* Heads that lie side by side are read side by side. */
-    job->item_heads = job->few && job->k->stride[2] < job->k->stride[1] ? layer->kv_heads : 1;
     job->parts = (job->rows + job->item_rows - 1) / job->item_rows;
-    int64_t items = heads / job->item_heads * job->parts,
-            shares = PARTIAL_SHARE * job->rows * attention_partial_row(layer) * 4;
-    int64_t key = (layer->d + layer->dv) * size, keys = most(LEAST_PIECE / (key * job->item_heads), shares / key);
-    keys = most(keys, job->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS);
-    int64_t pieces = least(least(ITEMS / items, PARTIAL_ROWS / (heads * job->rows)), job->keys / keys);
-    job->pieces = job->parts == 1 && pieces > 1 ? pieces : 1;
-    job->piece_keys = attention_up((job->keys + job->pieces - 1) / job->pieces, ATTENTION_STEP);
-    if (job->piece_keys > 0)
-        job->pieces = most(1, (job->keys + job->piece_keys - 1) / job->piece_keys);
+    bool room = job->spans <= partial_rows(layer) / most(1, heads * job->rows);
+    job->pieces = job->parts == 1 && heads < wanted && room ? job->spans : 1;
+    /* Heads that lie side by side are read side by side. */
+    bool beside = job->few && job->k->stride[2] < job->k->stride[1];
+    job->item_heads = beside ? least(layer->kv_heads, most(1, heads * job->pieces / wanted)) : 1;
+    job->head_items = (layer->kv_heads + job->item_heads - 1) / job->item_heads;
 }
 
 /* A prompt's later rows see more keys: taking them from both ends alternately evens the threads' shares. */
 static attention_item item_of(const attention_job *job, int64_t i)
 {
-    int64_t part = i % job->parts, rest = i / job->parts, heads = job->layer->kv_heads / job->item_heads;
+    int64_t part = i % job->parts, rest = i / job->parts, kv_heads = job->layer->kv_heads;
     part = part % 2 ? part / 2 : job->parts - 1 - part / 2;
-    attention_item item = {.kv_head = rest % heads * job->item_heads,
-                           .heads = job->item_heads,
-                           .piece = rest / heads % job->pieces,
-                           .b = rest / heads / job->pieces,
+    attention_item item = {.piece = rest % job->pieces,
+                           .kv_head = rest / job->pieces % job->head_items * job->item_heads,
+                           .b = rest / job->pieces / job->head_items,
                            .first = part * job->item_rows};
+    item.heads = least(kv_heads - item.kv_head, job->item_heads);
     item.rows = least(job->rows - item.first, job->item_rows);
-    item.key = item.piece * job->piece_keys;
-    item.key_end = least(item.key + job->piece_keys, job->keys);
+    item.from = (job->first_span + item.piece) * ATTENTION_SPAN;
+    item.last = item.from + ATTENTION_SPAN * (job->pieces > 1 ? 1 : job->spans) - 1;
     return item;
 }
 
@@ -128,12 +151,15 @@ static void do_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const attention_job *job = ctx;
     char *memory = job->threads + (size_t)thread * job->thread_bytes;
+    attention_map *map = (attention_map *)(void *)memory;
     for (int64_t i = begin; i < end; i++) {
         attention_item item = item_of(job, i);
+        if (i == begin || item.b != map->b)
+            attention_map_keys(map, job->kv_index, item.b);
         if (job->few)
-            attention_few_rows(job, &item, memory);
+            attention_few_rows(job, &item, map, memory + MAP_BYTES);
         else
-            attention_many(job, &item, memory);
+            attention_many(job, &item, map, memory + MAP_BYTES);
     }
 }
 
@@ -154,61 +180,89 @@ float attention_factor(const attention_layer *layer, int64_t head, float max, fl
     return own / (sum * own + exp2f(sink - top));
 }
 
-/* o of one row from what the pieces left, in their order. */
-static void join_row(const attention_job *job, const attention_item *item, int64_t row, float *factors)
+void attention_join(float *max, float *sum, float next_max, float next_sum, float *before, float *factor)
+{
+    float top = next_max > *max ? next_max : *max;
+    *before = exp2f(*max - top);
+    *factor = exp2f(next_max - top);
+    *max = top;
+    *sum = fmaf(next_sum, *factor, *sum * *before);
+}
+
+/* o of one row from what the spans left, in their order. */
+static void join_row(const attention_job *job, const attention_item *item, int64_t row)
 {
     const attention_layer *layer = job->layer;
-    int64_t stride = attention_partial_row(layer), head = attention_head(layer, item->kv_head, row);
-    float *from = attention_partial(job, item, item->kv_head, row), *o = from + PARTIAL_O, max = -INFINITY, sum = 0.0f;
-    bool seen = false;
-    for (int64_t p = 0; p < job->pieces; p++) {
-        seen |= from[p * stride + PARTIAL_SEEN] != 0.0f;
-        max = from[p * stride + PARTIAL_MAX] > max ? from[p * stride + PARTIAL_MAX] : max;
+    int64_t stride = attention_partial_row(layer);
+    float *all = attention_partial(job, item, item->kv_head, row), *next = all + stride;
+    float max = all[PARTIAL_MAX], sum = all[PARTIAL_SUM];
+    bool seen = all[PARTIAL_SEEN] != 0.0f;
+    char *to = attention_result(job, item->b, item->kv_head, row);
+    for (int64_t p = 1; to && p < job->pieces; p++, next += stride) {
+        float before[ATTENTION_LANES], factor[ATTENTION_LANES];
+        attention_join(&max, &sum, next[PARTIAL_MAX], next[PARTIAL_SUM], before, factor);
+        for (int l = 1; l < ATTENTION_LANES; l++) {
+            before[l] = *before;
+            factor[l] = *factor;
+        }
+        layer->kernels.join(all + PARTIAL_O, before, next + PARTIAL_O, factor, stride / ATTENTION_LANES - 1);
+        seen |= next[PARTIAL_SEEN] != 0.0f;
     }
-    for (int64_t p = 0; p < job->pieces; p++) {
-        factors[p] = exp2f(from[p * stride + PARTIAL_MAX] - max);
-        sum += factors[p] * from[p * stride + PARTIAL_SUM];
-    }
-    float factor = attention_factor(layer, head, max, sum, seen);
-    for (int64_t i = 0; i < layer->dv; i++)
-        // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): there are two pieces or more
-        o[i] *= factors[0];
-    for (int64_t p = 1; p < job->pieces; p++)
-        for (int64_t i = 0; i < layer->dv; i++)
-            o[i] += factors[p] * from[p * stride + PARTIAL_O + i];
-    for (int64_t i = 0; i < layer->dv; i++)
-        o[i] *= factor;
-    char *to = attention_at(job->o, item->b, attention_token(layer, row), head);
-    for (int64_t i = 0; i < layer->dv; i++)
-        scalar_store(to, i, layer->dtype, o[i]);
+    if (to)
+        layer->kernels.store_row(all + PARTIAL_O,
+                                 attention_factor(layer, attention_head(layer, item->kv_head, row), max, sum, seen),
+                                 layer->dv, layer->dtype, to);
 }
 
 static void join_heads(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const attention_job *job = ctx;
-    float factors[ITEMS];
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t head = i / job->rows;
         const attention_item item = {.b = head / job->layer->kv_heads, .kv_head = head % job->layer->kv_heads};
-        join_row(job, &item, i % job->rows, factors);
+        join_row(job, &item, i % job->rows);
     }
 }
 
 /* Of few keys each rounding weighs, and another draw of them makes other choices further on (a router's); of many they
  * even out. */
-static bool rounds_as_eager(const attention_layer *layer, int64_t tokens, int64_t keys)
+static void do_job(attention_job *job, void *scratch)
 {
-    return layer->dtype != TN_F32 && keys <= (tokens == 1 ? SMALL_STEP : attention_block(layer));
+    const attention_layer *layer = job->layer;
+    size_t at = 0;
+    if (!choose_queries(job))
+        return;
+    divide(job);
+    int64_t heads = job->batch * layer->kv_heads, partials = job->pieces > 1 ? heads * job->rows * job->pieces : 0;
+    scratch_take(&at, (size_t)(partials * attention_partial_row(layer)) * sizeof(float));
+    job->partial = scratch;
+    job->threads = (char *)scratch + at;
+    job->thread_bytes = thread_bytes(layer);
+    int64_t keys = least(job->k->shape[1], ATTENTION_SPAN * (job->pieces > 1 ? 1 : job->spans));
+    int64_t bytes = most(1, keys * (layer->d + layer->dv) * (int64_t)tn_dtype_size(layer->dtype));
+    bytes *= job->item_heads * most(1, job->item_rows / ATTENTION_FEW);
+    tn_parallel_for(job->batch * job->head_items * job->parts * job->pieces, (WORTH_A_THREAD + bytes - 1) / bytes,
+                    do_items, job);
+    int64_t row = most(1, job->pieces * layer->dv * 4);
+    if (job->pieces > 1)
+        tn_parallel_for(heads * job->rows, (2 * WORTH_A_THREAD + row - 1) / row, join_heads, job);
 }
 
-void attention_forward(const attention_layer *any, const tn_call *call)
+/* A query's position decides, so that what else is in the call does not change its bits; where keys have none, their
+ * number does. */
+static int64_t small_positions(const attention_layer *layer, const tn_call *call)
 {
-    attention_layer of_call = *any;
-    const attention_layer *layer = &of_call;
-    bool as_eager = rounds_as_eager(any, call->in[0].shape[1], call->in[1].shape[1]);
-    if (as_eager)
-        of_call.kernels = any->precise;
+    if (layer->dtype == TN_F32 || !attention_by_slot(&call->in[4]))
+        return layer->dtype == TN_F32 ? 0 : ATTENTION_SMALL;
+    int64_t few = call->in[0].shape[1] == 1 ? ATTENTION_SMALL : attention_block(layer);
+    return call->in[1].shape[1] <= few ? INT64_MAX : 0;
+}
+
+void attention_forward(const attention_layer *layer, const tn_call *call)
+{
+    attention_layer precise = *layer;
+    precise.kernels = layer->precise;
     attention_job job = {.layer = layer,
                          .q = &call->in[0],
                          .k = &call->in[1],
@@ -216,24 +270,11 @@ void attention_forward(const attention_layer *any, const tn_call *call)
                          .q_index = &call->in[3],
                          .kv_index = &call->in[4],
                          .o = &call->out[0],
-                         .as_eager = as_eager,
-                         .partial = call->scratch,
-                         .thread_bytes = thread_bytes(layer)};
-    job.batch = job.q->shape[0];
-    job.tokens = job.q->shape[1];
-    job.keys = job.k->shape[1];
-    if (job.batch * job.tokens == 0)
-        return;
-    divide(&job);
-    size_t at = 0;
-    int64_t heads = job.batch * layer->kv_heads, partials = job.pieces > 1 ? heads * job.rows * job.pieces : 0;
-    scratch_take(&at, (size_t)(partials * attention_partial_row(layer)) * sizeof(float));
-    job.threads = (char *)call->scratch + at;
-    int64_t bytes = most(1, job.piece_keys * (layer->d + layer->dv) * (int64_t)tn_dtype_size(layer->dtype));
-    bytes *= job.item_heads * most(1, job.item_rows / ATTENTION_FEW);
-    tn_parallel_for(heads / job.item_heads * job.parts * job.pieces, (WORTH_A_THREAD + bytes - 1) / bytes, do_items,
-                    &job);
-    int64_t row = most(1, job.pieces * layer->dv * 4);
-    if (job.pieces > 1)
-        tn_parallel_for(heads * job.rows, (2 * WORTH_A_THREAD + row - 1) / row, join_heads, &job);
+                         .batch = call->in[0].shape[0],
+                         .small = small_positions(layer, call)};
+    attention_job first = job;
+    first.layer = &precise;
+    first.as_eager = true;
+    do_job(&first, call->scratch);
+    do_job(&job, call->scratch);
 }

@@ -15,9 +15,12 @@ enum {
     ATTENTION_ROWS = ATTENTION_LANES * ATTENTION_GROUPS,
     ATTENTION_KEYS = 256,     /* most keys of a block                                                */
     ATTENTION_TILES = 8,      /* most tiles of an item                                                   */
-    ATTENTION_FEW = 8,        /* up to so many rows of a token, vectors lie along the head instead   */
-    ATTENTION_FEW_KEYS = 64,  /* keys that go through such rows together                             */
-    ATTENTION_STEP = 32,      /* what parts of blocks begin at multiples of                          */
+    ATTENTION_FEW = 8,        /* up to so many rows of a key/value head, lanes are keys or columns   */
+    ATTENTION_FEW_KEYS = 64,  /* keys that go through such rows before those of the next head        */
+    ATTENTION_STEP = 32,      /* what parts of blocks begin at multiples of, and are filled up to    */
+    ATTENTION_SUMS = 4,       /* probabilities of a block are summed by key, or pair, modulo this    */
+    ATTENTION_SPAN = 1024,    /* positions that are summed by themselves, a multiple of blocks       */
+    ATTENTION_SMALL = 64,     /* first positions, which are rounded as eager rounds them             */
     ATTENTION_LONGEST = 4096, /* the widest head                                                     */
 };
 
@@ -39,18 +42,15 @@ typedef struct attention_lanes {
     int32_t seen[ATTENTION_LANES];                       /* has a key been?                          */
 } attention_lanes;
 
-/* Rows of one token against few keys: vectors lie along the head. */
+/* Few rows of a key/value head with keys, or values, of a block as they lie. */
 typedef struct attention_few {
     tn_dtype dtype;
-    int64_t d, dv, rows;
-    const float *q; /* [rows][q_row] in the order of packs                                           */
-    int64_t q_row, o_row;
-    const char *k, *v; /* of the first key, and bytes from key to key                                */
-    int64_t k_step, v_step;
-    const int32_t *key; /* count keys that are seen                                                  */
-    int64_t count;
-    float scale, cap_in, cap_out; /* cap_out 0: no softcap                                           */
-    float *max, *sum, *o;         /* [rows], [rows], [rows][o_row]                                   */
+    const char *data;           /* row s of the block at data + s step                                         */
+    int64_t step, width, count; /* elements of a row; rows that are there                            */
+    int64_t from, end;          /* those that are used                                               */
+    const char *next;           /* what comes next is asked for: row s at next + s next_step         */
+    int64_t next_step;
+    int64_t rows, row; /* of queries or results, and elements from one to the next          */
 } attention_few;
 
 /* What eager does to a row's products, with its roundings. */
@@ -65,7 +65,7 @@ typedef struct attention_rule {
 typedef struct attention_kernels {
     bool pairs;          /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
     int64_t depth, rows; /* what heads and keys are filled up to multiples of                        */
-    int64_t few_rows;    /* up to so many rows of a key/value head few is faster                      */
+    int64_t few_rows;    /* up to so many rows of a key/value head go through few_...                 */
     void (*begin)(void), (*end)(void); /* around calls of scores and mix; NULL: nothing to do        */
     /* Sixteen rows of q side by side: panel [depth][16] f32, or [depth / 2][16][2] bf16. */
     void (*queries)(const char *const *row, tn_dtype dtype, int64_t d, void *panel);
@@ -84,32 +84,35 @@ typedef struct attention_kernels {
     void (*cap)(float *scores, int64_t n, float in, float out);
     /* -infinity for what a lane does not see. */
     void (*mask)(attention_lanes *lanes, const int32_t *index, int64_t count, float *scores);
-    /* Scores become probabilities times 2^max, up to a multiple of 32 keys with zeros. False: max is what it was. */
+    /* count (a multiple of 32) scores become probabilities times 2^max. False: max is what it was. */
     bool (*soften)(attention_lanes *lanes, float scale, int64_t count, const float *scores, void *panel);
     /* All of a row's products become probabilities, rounded where eager rounds; max and sum are left 0 and 1. */
     void (*as_eager)(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
                      float *p);
     void (*rescale)(const float *factor, int64_t dv, float *o);
-    /* rows results of a group of lanes, times factor. */
+    /* all = all before + o factor, n times 16 elements. */
+    void (*join)(float *all, const float *before, const float *o, const float *factor, int64_t n);
+    /* rows results of a group of lanes, times factor; no zero is negative. */
     void (*store)(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to);
-    void (*few_queries)(const char *from, tn_dtype dtype, int64_t d, float *q);
-    void (*few)(const attention_few *few);
-    /* o, or o times factor, from the order of packs. */
-    void (*few_plain)(const float *o, tn_dtype dtype, int64_t dv, float *to);
-    void (*few_store)(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to);
+    void (*store_row)(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to);
+    /* Few rows, in the order of scores, soften and mix: scores [rows][ATTENTION_KEYS] of the keys from .. end, and up
+     * to 15 more; in their place probabilities of from .. end, multiples of 32; o [rows][row] += these by values. */
+    void (*few_scores)(const attention_few *keys, const void *q, float *scores);
+    float (*few_soften)(float *max, float *sum, float scale, int64_t from, int64_t end, float *scores);
+    void (*few_mix)(const attention_few *values, const float *p, float *o);
 } attention_kernels;
 
 /* Those of a file that has all under these names and takes one row, and one of its elements, at a time. */
 #define ATTENTION_KERNELS                                                                                              \
-    .depth = 1, .rows = 1, .few_rows = ATTENTION_FEW, .queries = queries, .widen = widen, .finite = finite_rows,       \
-    .scores = scores_of, .mix = mix, .cap = cap, .mask = mask, .soften = soften, .as_eager = as_eager,                 \
-    .rescale = rescale, .store = store, .few_queries = few_queries, .few = few, .few_plain = few_plain,                \
-    .few_store = few_store
+    .depth = 1, .rows = 1, .queries = queries, .widen = widen, .finite = finite_rows, .scores = scores_of, .mix = mix, \
+    .cap = cap, .mask = mask, .soften = soften, .as_eager = as_eager, .rescale = rescale, .join = join,                \
+    .store = store, .store_row = store_row
 
 void attention_init_c(attention_kernels *kernels);
 void attention_init_avx2(attention_kernels *kernels);
 void attention_init_avx512(attention_kernels *kernels);
 void attention_init_avx512bf16(attention_kernels *kernels);
+void attention_few_init_avx512bf16(attention_kernels *kernels);
 void attention_init_amx(attention_kernels *kernels);
 void attention_init_neon(attention_kernels *kernels);
 

@@ -110,7 +110,7 @@ void attention_init_amx(attention_kernels *kernels)
 {
     attention_init_avx512bf16(kernels);
     kernels->rows = TILE;
-    kernels->few_rows = ATTENTION_FEW / 2;
+    kernels->few_rows = 0; /* the order of a tile's sums is its own */
     kernels->begin = begin;
     kernels->end = end;
     kernels->scores = scores;

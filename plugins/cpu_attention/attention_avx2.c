@@ -21,14 +21,6 @@ VEC_INLINE vec vec_exp2(vec a)
     return vec_mul(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
 
-/* The sum of each of 8 vectors. */
-VEC_INLINE vec attention_sums(const vec v[VEC_LANES])
-{
-    vec a = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    vec b = _mm256_hadd_ps(_mm256_hadd_ps(v[4], v[5]), _mm256_hadd_ps(v[6], v[7]));
-    return vec_add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-}
-
 #define attention_transpose vec_transpose
 #include "attention_vec.h"
 #include "attention_grad_vec.h"

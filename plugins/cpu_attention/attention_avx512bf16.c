@@ -127,12 +127,9 @@ INLINE __m512 raise_max(attention_lanes *lanes, __m512 scale, int64_t count, con
     __m512 top[4], before = _mm512_load_ps(lanes->max);
     for (int c = 0; c < 4; c++)
         top[c] = _mm512_set1_ps(-INFINITY);
-    int64_t s = 0;
-    for (; s + 4 <= count; s += 4)
+    for (int64_t s = 0; s < count; s += 4)
         for (int c = 0; c < 4; c++)
             top[c] = _mm512_max_ps(_mm512_loadu_ps(x + (s + c) * GROUP), top[c]);
-    for (; s < count; s++)
-        top[0] = _mm512_max_ps(_mm512_loadu_ps(x + s * GROUP), top[0]);
     __m512 largest = _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
     largest = _mm512_mul_ps(largest, scale);
     __mmask16 more = _mm512_cmp_ps_mask(largest, _mm512_add_ps(before, _mm512_set1_ps(ATTENTION_RAISE)), _CMP_GT_OQ);
@@ -161,25 +158,17 @@ INLINE __m512 probability(const float *x, __m512 scale, __m512 max)
 static bool soften(attention_lanes *lanes, float factor, int64_t count, const float *x, void *panel)
 {
     const __m512 scale = _mm512_set1_ps(factor), max = raise_max(lanes, scale, count, x);
-    const __m512 zero = _mm512_setzero_ps();
-    __m512 sum[2] = {zero, zero};
-    int64_t s = 0;
-    for (; s + 4 <= count; s += 4)
-        for (int c = 0; c < 2; c++) {
+    __m512 sum[ATTENTION_SUMS];
+    for (int c = 0; c < ATTENTION_SUMS; c++)
+        sum[c] = _mm512_setzero_ps();
+    for (int64_t s = 0; s < count; s += 2 * ATTENTION_SUMS)
+        for (int c = 0; c < ATTENTION_SUMS; c++) {
             const float *at = x + (s + 2 * c) * GROUP;
             sum[c] =
                 put_pair(panel, s + 2 * c, probability(at, scale, max), probability(at + GROUP, scale, max), sum[c]);
         }
-    for (; s < count; s += 2) {
-        __m512 a = probability(x + s * GROUP, scale, max), b = zero;
-        if (s + 1 < count)
-            b = probability(x + (s + 1) * GROUP, scale, max);
-        sum[0] = put_pair(panel, s, a, b, sum[0]);
-    }
-    for (; s % KEY_STEP; s += 2)
-        put_pair(panel, s, zero, zero, zero);
-    __m512 all = _mm512_add_ps(sum[0], sum[1]);
-    __m512 before = _mm512_load_ps(lanes->factor);
+    const __m512 all = _mm512_add_ps(_mm512_add_ps(sum[0], sum[2]), _mm512_add_ps(sum[1], sum[3]));
+    const __m512 before = _mm512_load_ps(lanes->factor);
     _mm512_store_ps(lanes->sum, _mm512_fmadd_ps(_mm512_load_ps(lanes->sum), before, all));
     return _mm512_cmp_ps_mask(before, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) != 0;
 }
@@ -187,6 +176,7 @@ static bool soften(attention_lanes *lanes, float factor, int64_t count, const fl
 void attention_init_avx512bf16(attention_kernels *kernels)
 {
     attention_init_avx512(kernels);
+    attention_few_init_avx512bf16(kernels);
     kernels->pairs = true;
     kernels->depth = KEY_STEP;
     kernels->queries = queries;

@@ -33,13 +33,17 @@ static bool finite_rows(const char *from, int64_t step, tn_dtype dtype, int64_t 
 /* out[row][16] (+)= w . panel. */
 static void products(const attention_operand *w, int64_t rows, int64_t depth, const float *panel, bool add, float *out)
 {
-    for (int64_t r = 0; r < rows; r++)
-        for (int l = 0; l < LANES; l++) {
-            float sum = add ? out[r * LANES + l] : 0.0f;
-            for (int64_t i = 0; i < depth; i++)
-                sum += ((const float *)w->data)[r * w->row + i * w->step] * panel[i * LANES + l];
-            out[r * LANES + l] = sum;
+    for (int64_t r = 0; r < rows; r++, out += LANES) {
+        float sum[LANES] = {0};
+        if (add)
+            memcpy(sum, out, sizeof sum);
+        for (int64_t i = 0; i < depth; i++) {
+            float one = ((const float *)w->data)[r * w->row + i * w->step];
+            for (int l = 0; l < LANES; l++)
+                sum[l] += one * panel[i * LANES + l];
         }
+        memcpy(out, sum, sizeof sum);
+    }
 }
 
 static void scores_of(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
@@ -78,18 +82,18 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
     bool raised = false;
     float *p = panel;
     for (int l = 0; l < LANES; l++) {
-        float top = -INFINITY, before = lanes->max[l];
+        float top = -INFINITY, before = lanes->max[l], sum[ATTENTION_SUMS] = {0};
         for (int64_t s = 0; s < count; s++)
             top = x[s * LANES + l] > top ? x[s * LANES + l] : top;
         if (top * scale > before + ATTENTION_RAISE)
             lanes->max[l] = top * scale;
         lanes->factor[l] = exp2f(before - lanes->max[l]);
         raised |= lanes->factor[l] != 1.0f;
-        lanes->sum[l] *= lanes->factor[l];
         for (int64_t s = 0; s < count; s++) {
             p[s * LANES + l] = exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
-            lanes->sum[l] += p[s * LANES + l];
+            sum[s % ATTENTION_SUMS] += p[s * LANES + l];
         }
+        lanes->sum[l] = fmaf(lanes->sum[l], lanes->factor[l], sum[0] + sum[2] + (sum[1] + sum[3]));
     }
     return raised;
 }
@@ -134,60 +138,23 @@ static void rescale(const float *factor, int64_t dv, float *o)
             o[i * LANES + l] *= factor[l];
 }
 
+static void join(float *all, const float *before, const float *o, const float *factor, int64_t n)
+{
+    for (int64_t i = 0; i < n * LANES; i++)
+        all[i] = fmaf(o[i], factor[i % LANES], all[i] * before[i % LANES]);
+}
+
 static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to)
 {
     for (int32_t l = 0; l < rows; l++)
         for (int64_t i = 0; i < dv; i++)
-            scalar_store(to[l], i, dtype, o[i * LANES + l] * factor[l]);
+            scalar_store(to[l], i, dtype, fmaf(o[i * LANES + l], factor[l], 0.0f));
 }
 
-static void few_queries(const char *from, tn_dtype dtype, int64_t d, float *q)
-{
-    for (int64_t i = 0; i < d; i++)
-        q[i] = scalar_load(from, i, dtype);
-}
-
-static void few_row(const attention_few *f, int64_t r)
-{
-    float x[ATTENTION_FEW_KEYS], top = -INFINITY, before = f->max[r], *o = f->o + r * f->o_row;
-    for (int64_t s = 0; s < f->count; s++) {
-        x[s] = 0.0f;
-        for (int64_t i = 0; i < f->d; i++)
-            x[s] += f->q[r * f->q_row + i] * scalar_load(f->k + f->key[s] * f->k_step, i, f->dtype);
-        if (f->cap_out != 0.0f)
-            x[s] = f->cap_out * tanhf(f->cap_in * x[s]);
-        top = x[s] > top ? x[s] : top;
-    }
-    if (top * f->scale > before + ATTENTION_RAISE)
-        f->max[r] = top * f->scale;
-    float factor = exp2f(before - f->max[r]);
-    f->sum[r] *= factor;
-    for (int64_t i = 0; i < f->dv; i++)
-        o[i] *= factor;
-    for (int64_t s = 0; s < f->count; s++) {
-        float p = exp2f(fmaf(x[s], f->scale, -f->max[r]));
-        f->sum[r] += p;
-        for (int64_t i = 0; i < f->dv; i++)
-            o[i] += p * scalar_load(f->v + f->key[s] * f->v_step, i, f->dtype);
-    }
-}
-
-static void few(const attention_few *f)
-{
-    for (int64_t r = 0; r < f->rows; r++)
-        few_row(f, r);
-}
-
-static void few_plain(const float *o, tn_dtype dtype, int64_t dv, float *to)
-{
-    (void)dtype;
-    memcpy(to, o, (size_t)dv * sizeof *o);
-}
-
-static void few_store(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
+static void store_row(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
 {
     for (int64_t i = 0; i < dv; i++)
-        scalar_store(to, i, dtype, o[i] * factor);
+        scalar_store(to, i, dtype, fmaf(o[i], factor, 0.0f));
 }
 
 void attention_init_c(attention_kernels *kernels)

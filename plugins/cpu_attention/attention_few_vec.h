@@ -1,218 +1,152 @@
-/* Few rows with vectors along the head: included by attention_vec.h. Up to four rows share what is loaded of a key or
- * value, and what comes some keys later is asked for. */
+/* Few rows: included by attention_vec.h. Keys are turned in registers, so that scores are formed as for many rows: a
+ * lane is a key, and elements follow one another. In the second product a lane is a column, and keys follow one
+ * another. Up to four rows share what is loaded, and what comes next is asked for. */
 
-enum { AHEAD = 16, LINE = 64 }; /* keys; bytes */
+enum { LINE = 64 }; /* bytes */
 
-/* The elements i .. of a row as a pack, with zeros behind its end. */
-VEC_INLINE pack pack_at(const char *row, tn_dtype dtype, int64_t i, int64_t n)
+/* The elements i .. of keys (n of them; VEC_LANES where all are there), times those of the rows of q. */
+VEC_INLINE void few_step(const attention_few *f, tn_dtype dtype, const char *const *key, int64_t s, int64_t i,
+                         int64_t n, int vectors, int rows, const float *q, vec *sum)
 {
-    const char *from = row + (size_t)i * size_of(dtype);
-    return n - i >= PACK ? pack_load(from, dtype) : pack_load_part(from, dtype, n - i);
-}
-
-VEC_INLINE void few_queries_as(const char *from, tn_dtype dtype, int64_t d, float *q)
-{
-    for (int64_t i = 0; i < d; i += PACK) {
-        pack x = pack_at(from, dtype, i, d);
-        put(q + i, x.a);
-        put(q + i + VEC_LANES, x.b);
+    const int64_t at_ = i * (int64_t)size_of(dtype);
+    for (int g = 0; g < vectors; g++) {
+        vec v[VEC_LANES];
+        for (int r = 0; r < VEC_LANES; r++) {
+            const char *from = key[g * VEC_LANES + r] + at_;
+            v[r] = n >= VEC_LANES ? vec_load(from, dtype) : vec_load_part(from, dtype, n);
+        }
+        for (int r = 0; at_ % LINE == 0 && r < VEC_LANES; r++)
+            __builtin_prefetch(f->next + (s + g * VEC_LANES + r) * f->next_step + at_, 0, 2);
+        attention_transpose(v);
+        for (int c = 0; c < VEC_LANES; c++)
+            for (int r = 0; c < n && r < rows; r++)
+                sum[g * rows + r] = vec_fma(v[c], vec_set(q[r * f->row + i + c]), sum[g * rows + r]);
     }
 }
 
-static void few_queries(const char *from, tn_dtype dtype, int64_t d, float *q)
-{
-    if (dtype == TN_F32)
-        few_queries_as(from, TN_F32, d, q);
-    else if (dtype == TN_BF16)
-        few_queries_as(from, TN_BF16, d, q);
-    else
-        few_queries_as(from, TN_F16, d, q);
-}
-
-VEC_INLINE void few_ask(const char *row, int64_t step, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(row + AHEAD * step + i, 0, 2);
-}
-
-/* x[key][rows] of `keys` keys from s on: as many sums at a time as VEC_SUMS. */
-VEC_INLINE void few_dots_of(const attention_few *f, tn_dtype dtype, const float *q, int rows, int keys, int64_t s,
-                            float *x)
+/* The scores of some vectors of keys from s on. Behind the last key stands the last key. */
+VEC_INLINE void few_scores_of(const attention_few *f, tn_dtype dtype, int64_t s, int vectors, int rows, const float *q,
+                              float *x)
 {
     vec sum[VEC_SUMS];
-    const char *k[VEC_SUMS];
-    for (int c = 0; c < keys; c++)
-        k[c] = f->k + f->key[s + c] * f->k_step;
-    for (int i = 0; i < VEC_SUMS; i++)
-        sum[i] = vec_set(0.0f);
-    for (int64_t i = 0; i < f->d; i += PACK) {
-        pack query[4];
-        for (int r = 0; r < rows; r++)
-            query[r] = (pack){at(q + r * f->q_row + i), at(q + r * f->q_row + i + VEC_LANES)};
-        for (int c = 0; c < keys; c++) {
-            pack key = pack_at(k[c], dtype, i, f->d);
-            for (int r = 0; r < rows; r++) {
-                sum[c * rows + r] = vec_fma(key.a, query[r].a, sum[c * rows + r]);
-                sum[c * rows + r] = vec_fma(key.b, query[r].b, sum[c * rows + r]);
-            }
-        }
-    }
-    for (int i = 0; i < VEC_SUMS; i += VEC_LANES)
-        if (i < keys * rows)
-            put(x + s * rows + i, attention_sums(sum + i));
-}
-
-VEC_INLINE void few_dots(const attention_few *f, tn_dtype dtype, const float *q, int rows, float *x)
-{
-    const int keys = VEC_SUMS / rows;
-    int64_t s = 0, k_bytes = f->d * (int64_t)size_of(dtype), v_bytes = f->dv * (int64_t)size_of(dtype);
-    for (; s + keys <= f->count; s += keys) {
-        for (int c = 0; c < keys; c++) {
-            few_ask(f->k + f->key[s + c] * f->k_step, f->k_step, k_bytes);
-            few_ask(f->v + f->key[s + c] * f->v_step, f->v_step, v_bytes);
-        }
-        few_dots_of(f, dtype, q, rows, keys, s, x);
-    }
-    for (; s < f->count; s++)
-        few_dots_of(f, dtype, q, rows, 1, s, x);
-}
-
-/* Probabilities times 2^max; factor: of what was summed before. Lane l belongs to row l % rows. */
-VEC_INLINE void few_soften(const attention_few *f, int64_t first, int rows, float *x, float *factor)
-{
-    int64_t n = f->count * rows, end = attention_up(n, VEC_LANES);
-    float lane[VEC_LANES], minus[VEC_LANES], top[4];
-    for (int64_t i = n; i < end; i++)
-        x[i] = 0.0f;
-    if (f->cap_out != 0.0f)
-        cap(x, end, f->cap_in, f->cap_out);
-    for (int64_t i = n; i < end; i++)
-        x[i] = -INFINITY;
-    vec most = at(x), sum = vec_set(0.0f);
-    for (int64_t i = VEC_LANES; i < end; i += VEC_LANES)
-        most = vec_max(at(x + i), most);
-    put(lane, most);
-    for (int r = 0; r < rows; r++) {
-        top[r] = lane[r];
-        for (int l = r; l < VEC_LANES; l += rows)
-            top[r] = lane[l] > top[r] ? lane[l] : top[r];
-        top[r] *= f->scale;
-        float before = f->max[first + r];
-        f->max[first + r] = top[r] > before + ATTENTION_RAISE ? top[r] : before;
-        factor[r] = before;
-    }
-    for (int l = 0; l < VEC_LANES; l++)
-        minus[l] = -f->max[first + l % rows];
-    for (int l = 0; l < VEC_LANES; l++)
-        lane[l] = factor[l % rows];
-    put(lane, vec_exp2(vec_add(at(lane), at(minus))));
-    for (int r = 0; r < rows; r++) {
-        factor[r] = lane[r];
-        f->sum[first + r] *= lane[r];
-    }
-    for (int64_t i = 0; i < end; i += VEC_LANES) {
-        vec p = vec_exp2(vec_fma(at(x + i), vec_set(f->scale), at(minus)));
-        sum = vec_add(sum, p);
-        put(x + i, p);
-    }
-    put(lane, sum);
-    for (int l = 0; l < VEC_LANES; l++)
-        f->sum[first + l % rows] += lane[l];
-}
-
-/* The columns i .. of o, `packs` at a time. */
-VEC_INLINE void few_mix_at(const attention_few *f, tn_dtype dtype, int64_t i, int packs, float *o, int rows,
-                           const float *p, const float *factor)
-{
-    vec sum[4][VEC_SUMS / 2][2];
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < 2 * packs; c++)
-            sum[r][c / 2][c % 2] = vec_mul(at(o + r * f->o_row + i + c * VEC_LANES), vec_set(factor[r]));
-    for (int64_t s = 0; s < f->count; s++) {
-        const char *row = f->v + f->key[s] * f->v_step;
-        for (int c = 0; c < packs; c++) {
-            pack value = pack_at(row, dtype, i + c * PACK, packs > 1 ? i + packs * PACK : f->dv);
-            for (int r = 0; r < rows; r++) {
-                vec one = vec_set(p[s * rows + r]);
-                sum[r][c][0] = vec_fma(one, value.a, sum[r][c][0]);
-                sum[r][c][1] = vec_fma(one, value.b, sum[r][c][1]);
-            }
-        }
-    }
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < 2 * packs; c++)
-            put(o + r * f->o_row + i + c * VEC_LANES, sum[r][c / 2][c % 2]);
-}
-
-VEC_INLINE void few_mix(const attention_few *f, tn_dtype dtype, float *o, int rows, const float *p, const float *factor)
-{
-    const int packs = VEC_SUMS / 2 / rows;
+    const char *key[2 * VEC_LANES];
     int64_t i = 0;
-    for (; i + packs * PACK <= f->dv; i += packs * PACK)
-        few_mix_at(f, dtype, i, packs, o, rows, p, factor);
-    for (; i < f->dv; i += PACK)
-        few_mix_at(f, dtype, i, 1, o, rows, p, factor);
+    for (int r = 0; r < vectors * VEC_LANES; r++)
+        key[r] = f->data + (s + r < f->count ? s + r : f->count - 1) * f->step;
+    for (int r = 0; r < vectors * rows; r++)
+        sum[r] = vec_set(0.0f);
+    for (; i + VEC_LANES <= f->width; i += VEC_LANES)
+        few_step(f, dtype, key, s, i, VEC_LANES, vectors, rows, q, sum);
+    if (i < f->width)
+        few_step(f, dtype, key, s, i, f->width - i, vectors, rows, q, sum);
+    for (int r = 0; r < vectors * rows; r++)
+        put(x + r % rows * ATTENTION_KEYS + s + r / rows * VEC_LANES, sum[r]);
 }
 
-VEC_INLINE void few_rows(const attention_few *f, tn_dtype dtype, int64_t first, int rows)
+/* Two vectors, as far as half of the registers for sums hold theirs: one waits while the other is turned. */
+VEC_INLINE void few_scores_rows(const attention_few *f, tn_dtype dtype, int rows, const float *q, float *x)
 {
-    _Alignas(64) float x[4 * ATTENTION_FEW_KEYS + VEC_SUMS];
-    float factor[4];
-    few_dots(f, dtype, f->q + first * f->q_row, rows, x);
-    few_soften(f, first, rows, x, factor);
-    few_mix(f, dtype, f->o + first * f->o_row, rows, x, factor);
+    const int vectors = VEC_SUMS / 2 / rows < 2 ? 1 : 2;
+    int64_t s = f->from;
+    for (; s + vectors * VEC_LANES <= attention_up(f->end, VEC_LANES); s += vectors * VEC_LANES)
+        few_scores_of(f, dtype, s, vectors, rows, q, x);
+    for (; s < f->end; s += VEC_LANES)
+        few_scores_of(f, dtype, s, 1, rows, q, x);
 }
 
-VEC_INLINE void few_as(const attention_few *f, tn_dtype dtype)
+VEC_INLINE void few_scores_as(const attention_few *f, tn_dtype dtype, const float *q, float *x)
 {
     int64_t r = 0;
     for (; r + 4 <= f->rows; r += 4)
-        few_rows(f, dtype, r, 4);
-    if (r + 2 <= f->rows) {
-        few_rows(f, dtype, r, 2);
-        r += 2;
-    }
+        few_scores_rows(f, dtype, 4, q + r * f->row, x + r * ATTENTION_KEYS);
+    for (; r + 2 <= f->rows; r += 2)
+        few_scores_rows(f, dtype, 2, q + r * f->row, x + r * ATTENTION_KEYS);
     if (r < f->rows)
-        few_rows(f, dtype, r, 1);
+        few_scores_rows(f, dtype, 1, q + r * f->row, x + r * ATTENTION_KEYS);
 }
 
-static void few(const attention_few *f)
+static void few_scores(const attention_few *keys, const void *q, float *x)
 {
-    if (f->dtype == TN_F32)
-        few_as(f, TN_F32);
-    else if (f->dtype == TN_BF16)
-        few_as(f, TN_BF16);
+    if (keys->dtype == TN_F32)
+        few_scores_as(keys, TN_F32, q, x);
+    else if (keys->dtype == TN_BF16)
+        few_scores_as(keys, TN_BF16, q, x);
     else
-        few_as(f, TN_F16);
+        few_scores_as(keys, TN_F16, q, x);
 }
 
-/* Back from the order of packs: bf16 has even elements before odd ones. */
-static void few_plain(const float *o, tn_dtype dtype, int64_t dv, float *to)
+static float few_soften(float *max, float *sum, float scale, int64_t from, int64_t end, float *x)
 {
-    for (int64_t i = 0; i < dv; i++) {
-        int64_t in = i % PACK, from = dtype == TN_BF16 ? in / 2 + in % 2 * VEC_LANES : in;
-        to[i] = o[i - in + from];
+    float lane[VEC_LANES], top = -INFINITY, before = *max, sums[ATTENTION_SUMS] = {0};
+    vec most = vec_set(-INFINITY);
+    for (int64_t s = from; s < end; s += VEC_LANES)
+        most = vec_max(at(x + s), most);
+    put(lane, most);
+    for (int l = 0; l < VEC_LANES; l++)
+        top = lane[l] > top ? lane[l] : top;
+    *max = top * scale > before + ATTENTION_RAISE ? top * scale : before;
+    for (int64_t s = from; s < end; s += VEC_LANES)
+        put(x + s, vec_exp2(vec_fma(at(x + s), vec_set(scale), vec_set(-*max))));
+    for (int64_t s = from; s < end; s += ATTENTION_SUMS)
+        for (int c = 0; c < ATTENTION_SUMS; c++)
+            sums[c] += x[s + c];
+    put(lane, vec_exp2(vec_set(before - *max)));
+    *sum = fmaf(*sum, lane[0], sums[0] + sums[2] + (sums[1] + sums[3]));
+    return lane[0];
+}
+
+/* Some vectors of columns from i on. */
+VEC_INLINE void few_mix_at(const attention_few *f, tn_dtype dtype, int64_t i, int vectors, int rows, const float *p,
+                           float *o)
+{
+    vec sum[4][VEC_SUMS];
+    int64_t left = f->width - i;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < vectors; c++)
+            sum[r][c] = at(o + r * f->row + i + c * VEC_LANES);
+    for (int64_t s = f->from; s < f->end; s++) {
+        const char *row = f->data + s * f->step + i * (int64_t)size_of(dtype);
+        for (int c = 0; c < vectors * VEC_LANES * (int)size_of(dtype); c += LINE)
+            __builtin_prefetch(f->next + s * f->next_step + i * (int64_t)size_of(dtype) + c, 0, 2);
+        for (int c = 0; c < vectors; c++) {
+            const char *from = row + c * VEC_LANES * (int64_t)size_of(dtype);
+            vec value = vectors > 1 || left >= VEC_LANES ? vec_load(from, dtype) : vec_load_part(from, dtype, left);
+            for (int r = 0; r < rows; r++)
+                sum[r][c] = vec_fma(vec_set(p[r * ATTENTION_KEYS + s]), value, sum[r][c]);
+        }
     }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < vectors; c++)
+            put(o + r * f->row + i + c * VEC_LANES, sum[r][c]);
 }
 
-VEC_INLINE void few_store_as(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
+VEC_INLINE void few_mix_rows(const attention_few *f, tn_dtype dtype, int rows, const float *p, float *o)
 {
-    for (int64_t i = 0; i < dv; i += PACK) {
-        const vec times = vec_set(factor);
-        pack x = {vec_mul(at(o + i), times), vec_mul(at(o + i + VEC_LANES), times)};
-        if (dv - i >= PACK)
-            pack_store(to + (size_t)i * size_of(dtype), dtype, x);
-        else
-            pack_store_part(to + (size_t)i * size_of(dtype), dtype, x, dv - i);
-    }
+    const int vectors = VEC_SUMS / rows < 8 ? VEC_SUMS / rows : 8;
+    int64_t i = 0;
+    for (; i + vectors * VEC_LANES <= f->width; i += vectors * VEC_LANES)
+        few_mix_at(f, dtype, i, vectors, rows, p, o);
+    for (; i < f->width; i += VEC_LANES)
+        few_mix_at(f, dtype, i, 1, rows, p, o);
 }
 
-static void few_store(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
+VEC_INLINE void few_mix_as(const attention_few *f, tn_dtype dtype, const float *p, float *o)
 {
-    if (dtype == TN_F32)
-        few_store_as(o, factor, dv, TN_F32, to);
-    else if (dtype == TN_BF16)
-        few_store_as(o, factor, dv, TN_BF16, to);
+    int64_t r = 0;
+    for (; r + 4 <= f->rows; r += 4)
+        few_mix_rows(f, dtype, 4, p + r * ATTENTION_KEYS, o + r * f->row);
+    for (; r + 2 <= f->rows; r += 2)
+        few_mix_rows(f, dtype, 2, p + r * ATTENTION_KEYS, o + r * f->row);
+    if (r < f->rows)
+        few_mix_rows(f, dtype, 1, p + r * ATTENTION_KEYS, o + r * f->row);
+}
+
+static void few_mix(const attention_few *values, const float *p, float *o)
+{
+    if (values->dtype == TN_F32)
+        few_mix_as(values, TN_F32, p, o);
+    else if (values->dtype == TN_BF16)
+        few_mix_as(values, TN_BF16, p, o);
     else
-        few_store_as(o, factor, dv, TN_F16, to);
+        few_mix_as(values, TN_F16, p, o);
 }

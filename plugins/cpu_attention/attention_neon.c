@@ -19,12 +19,6 @@ VEC_INLINE vec vec_exp2(vec a)
     return vec_mul(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(whole, half), bias), 23)));
 }
 
-/* The sum of each of 4 vectors. */
-VEC_INLINE vec attention_sums(const vec v[VEC_LANES])
-{
-    return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]));
-}
-
 #define attention_transpose vec_transpose
 #include "attention_vec.h"
 #include "attention_grad_vec.h"

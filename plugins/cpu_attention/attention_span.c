@@ -30,7 +30,12 @@ void attention_look(const tn_tensor *kv_index, int64_t b, int64_t first, int64_t
     keys->count = count;
     for (int64_t s = 0; s < count; s++)
         keys->index[s] = attention_position(kv_index, b, first + s);
-    find_ends(keys, 0, count, &keys->least, &keys->most);
+    attention_ends(keys);
+}
+
+void attention_ends(attention_keys *keys)
+{
+    find_ends(keys, 0, keys->count, &keys->least, &keys->most);
 }
 
 static bool is_seen(const attention_bounds *bounds, int32_t index)

@@ -214,12 +214,9 @@ VEC_INLINE vec raise_max(attention_lanes *lanes, int l, float scale, int64_t cou
     vec top[4], before = at(lanes->max + l);
     for (int c = 0; c < 4; c++)
         top[c] = vec_set(-INFINITY);
-    int64_t s = 0;
-    for (; s + 4 <= count; s += 4)
+    for (int64_t s = 0; s < count; s += 4)
         for (int c = 0; c < 4; c++)
             top[c] = vec_max(at(x + (s + c) * GROUP + l), top[c]);
-    for (; s < count; s++)
-        top[0] = vec_max(at(x + s * GROUP + l), top[0]);
     vec largest = vec_mul(vec_max(vec_max(top[0], top[1]), vec_max(top[2], top[3])), vec_set(scale));
     vec max = vec_where_greater(largest, vec_add(before, vec_set(ATTENTION_RAISE)), largest, before);
     put(lanes->max + l, max);
@@ -239,21 +236,17 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
 {
     float *p = panel;
     for (int l = 0; l < GROUP; l += VEC_LANES) {
-        vec max = raise_max(lanes, l, scale, count, x), minus = vec_sub(vec_set(0.0f), max);
-        vec sum[2] = {vec_mul(at(lanes->sum + l), at(lanes->factor + l)), vec_set(0.0f)};
-        int64_t s = 0;
-        for (; s + 2 <= count; s += 2)
-            for (int c = 0; c < 2; c++) {
+        vec max = raise_max(lanes, l, scale, count, x), minus = vec_sub(vec_set(0.0f), max), sum[ATTENTION_SUMS];
+        for (int c = 0; c < ATTENTION_SUMS; c++)
+            sum[c] = vec_set(0.0f);
+        for (int64_t s = 0; s < count; s += ATTENTION_SUMS)
+            for (int c = 0; c < ATTENTION_SUMS; c++) {
                 vec one = vec_exp2(vec_fma(at(x + (s + c) * GROUP + l), vec_set(scale), minus));
                 sum[c] = vec_add(sum[c], one);
                 put(p + (s + c) * GROUP + l, one);
             }
-        if (s < count) {
-            vec one = vec_exp2(vec_fma(at(x + s * GROUP + l), vec_set(scale), minus));
-            sum[0] = vec_add(sum[0], one);
-            put(p + s * GROUP + l, one);
-        }
-        put(lanes->sum + l, vec_add(sum[0], sum[1]));
+        vec all = vec_add(vec_add(sum[0], sum[2]), vec_add(sum[1], sum[3]));
+        put(lanes->sum + l, vec_fma(at(lanes->sum + l), at(lanes->factor + l), all));
     }
     return raised(lanes);
 }
@@ -324,6 +317,13 @@ static void rescale(const float *factor, int64_t dv, float *o)
             put(o + i * GROUP + l, vec_mul(at(o + i * GROUP + l), at(factor + l)));
 }
 
+static void join(float *all, const float *before, const float *o, const float *factor, int64_t n)
+{
+    for (int64_t i = 0; i < n * GROUP; i += GROUP)
+        for (int l = 0; l < GROUP; l += VEC_LANES)
+            put(all + i + l, vec_fma(at(o + i + l), at(factor + l), vec_mul(at(all + i + l), at(before + l))));
+}
+
 static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to)
 {
     for (int64_t i = 0; i < dv; i += VEC_LANES) {
@@ -331,7 +331,7 @@ static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtyp
         for (int l = 0; l < rows; l += VEC_LANES) {
             vec v[VEC_LANES];
             for (int c = 0; c < VEC_LANES; c++)
-                v[c] = c < left ? vec_mul(at(o + (i + c) * GROUP + l), at(factor + l)) : vec_set(0.0f);
+                v[c] = c < left ? vec_fma(at(o + (i + c) * GROUP + l), at(factor + l), vec_set(0.0f)) : vec_set(0.0f);
             attention_transpose(v);
             for (int r = 0; r < VEC_LANES && l + r < rows; r++) {
                 char *row = to[l + r] + (size_t)i * size_of(dtype);
@@ -344,9 +344,34 @@ static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtyp
     }
 }
 
+VEC_INLINE void store_row_as(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
+{
+    for (int64_t i = 0; i < dv; i += VEC_LANES, to += VEC_LANES * size_of(dtype)) {
+        vec v = vec_fma(at(o + i), vec_set(factor), vec_set(0.0f));
+        if (dv - i >= VEC_LANES)
+            vec_store(to, dtype, v);
+        else
+            vec_store_part(to, dtype, v, dv - i);
+    }
+}
+
+static void store_row(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
+{
+    if (dtype == TN_F32)
+        store_row_as(o, factor, dv, TN_F32, to);
+    else if (dtype == TN_BF16)
+        store_row_as(o, factor, dv, TN_BF16, to);
+    else
+        store_row_as(o, factor, dv, TN_F16, to);
+}
+
 #include "attention_few_vec.h"
 
 static void attention_init_vec(attention_kernels *kernels)
 {
-    *kernels = (attention_kernels){ATTENTION_KERNELS};
+    *kernels = (attention_kernels){ATTENTION_KERNELS,
+                                   .few_rows = ATTENTION_FEW,
+                                   .few_scores = few_scores,
+                                   .few_soften = few_soften,
+                                   .few_mix = few_mix};
 }

@@ -1,4 +1,5 @@
 /* cpu_attention on the CPU: which attention it takes. */
+#define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include "attention_grad.h"
 
 #include <math.h>
@@ -58,6 +59,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32},
      .plan = attention_plan,
      .forward = attention_call,
+     .traits = TN_SAME_BITS,
      .backward = attention_gradients_call,
      .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32}},
     {.size = sizeof(tn_impl),
@@ -70,6 +72,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32},
      .plan = attention_plan,
      .forward = attention_call,
+     .traits = TN_SAME_BITS,
      .backward = attention_gradients_call,
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
 };

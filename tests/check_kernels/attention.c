@@ -1,14 +1,14 @@
 /* ATTENTION against sums in double, with bounds from the operands; and its bench lines. */
-#include "check_kernels.h"
+#include "attention_order.h"
 
 #include <math.h>
 #include <stdio.h>
 
 static const char kernel[] = "cpu_attention";
 
-enum { DENSE, HEAD_MAJOR, LATENT, GAPS };       /* how keys and values lie                               */
-enum { IN_ORDER, RING, PADDED, FUTURE, BLIND }; /* which slot holds which position                       */
-enum { PLAIN, SHARP, TIES, SPECIALS };          /* numbers                                               */
+enum { DENSE, HEAD_MAJOR, LATENT, GAPS };              /* how keys and values lie                               */
+enum { IN_ORDER, RING, PADDED, FUTURE, BLIND, TOWER }; /* which slot holds which position                       */
+enum { PLAIN, SHARP, TIES, SPECIALS };                 /* numbers                                               */
 
 typedef struct shape {
     int64_t batch, tokens, keys, heads, kv_heads, d, dv;
@@ -18,12 +18,6 @@ typedef struct shape {
     int lies, slots, numbers;
 } shape;
 
-/* Keys that are one block, by the width of heads. */
-static int64_t one_block(const shape *s)
-{
-    return s->d + s->dv <= 256 ? 256 : s->d + s->dv <= 640 ? 128 : 64;
-}
-
 /* ---- the reference ------------------------------------------------------------------------------------ */
 
 typedef struct reference {
@@ -31,8 +25,7 @@ typedef struct reference {
     const double *q, *k, *v, *q_index, *kv_index, *sinks;
     double scale;
     tn_dtype dtype;
-    bool pairs;    /* probabilities are rounded to bf16                                             */
-    bool as_eager; /* few keys: everything is rounded that eager rounds                             */
+    bool pairs; /* probabilities are rounded to bf16                                             */
 } reference;
 
 static bool sees(const reference *r, int64_t b, int64_t t, int64_t key)
@@ -40,6 +33,15 @@ static bool sees(const reference *r, int64_t b, int64_t t, int64_t key)
     const shape *s = r->s;
     int64_t q = (int64_t)r->q_index[b * s->tokens + t], kv = (int64_t)r->kv_index[b * s->keys + key];
     return kv >= 0 && kv <= q && (!s->window || q - kv < s->window) && (!s->chunk || q / s->chunk == kv / s->chunk);
+}
+
+/* Of few keys everything is rounded that eager rounds. */
+static bool rounds_as_eager(const reference *r, int64_t b, int64_t t)
+{
+    const shape *s = r->s;
+    int64_t block = s->d + s->dv <= 256 ? 256 : s->d + s->dv <= 640 ? 128 : 64;
+    bool few = s->slots == TOWER ? s->keys <= (s->tokens == 1 ? 64 : block) : r->q_index[b * s->tokens + t] < 64;
+    return r->dtype != TN_F32 && few;
 }
 
 /* Scores of one row, -infinity for what it does not see; returns how far any may be off. Sums of d products in f32, a
@@ -67,7 +69,7 @@ static double row_scores(const reference *r, int64_t b, int64_t t, int64_t head,
     }
     if (s->sinks)
         largest = fmax(largest, fabs(r->sinks[head]));
-    int steps = r->as_eager ? 2 + (s->softcap != 0 ? 3 : 0) + (s->sinks ? 2 : 0) : 0;
+    int steps = rounds_as_eager(r, b, t) ? 2 + (s->softcap != 0 ? 3 : 0) + (s->sinks ? 2 : 0) : 0;
     return off + (4 * u + steps * unit_roundoff(r->dtype)) * largest;
 }
 
@@ -85,7 +87,7 @@ static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, d
     /* Each probability: its score, the exponential (2^-16 where only bf16 is left of it) and its rounding; their sum.
      */
     double each = exp(2 * off) - 1 + 2 * (double)(seen + 8) * u + (r->pairs ? 2 * 0x1p-16 + 0x1p-8 : 8 * u) +
-                  (r->as_eager ? unit_roundoff(r->dtype) : 0);
+                  (rounds_as_eager(r, b, t) ? unit_roundoff(r->dtype) : 0);
     for (int64_t i = 0; i < s->dv; i++) {
         double o = 0, size = 0;
         for (int64_t key = 0; key < s->keys; key++) {
@@ -225,8 +227,7 @@ static void expect(check_case *c, const shape *s, bool pairs)
                    .sinks = s->sinks ? case_values(c, c->site.param[TN_ROLE_SINKS].tensors) : NULL,
                    .scale = c->site.num[TN_NUM_SCALE],
                    .dtype = c->call.in[0].dtype,
-                   .pairs = pairs,
-                   .as_eager = c->call.in[0].dtype != TN_F32 && s->keys <= (s->tokens == 1 ? 64 : one_block(s))};
+                   .pairs = pairs};
     double *z = case_alloc(c, (size_t)(s->keys + 1) * sizeof *z);
     case_want(c, 0);
     for (int64_t b = 0; b < s->batch; b++)
@@ -282,6 +283,8 @@ static void place(check_case *c, const shape *s, random_state *r)
             int64_t slot = s->slots == RING ? (key + s->keys / 3) % s->keys : key;
             kv_index[b * s->keys + slot] = key < used && key >= padding ? (int32_t)(key - padding) : -1;
         }
+        for (int64_t key = 0; s->slots == TOWER && key < s->keys; key++)
+            q_index[b * s->tokens + key % s->tokens] = kv_index[b * s->keys + key] = 0;
         for (int64_t t = 0; s->slots == BLIND && t < s->tokens; t += 2)
             q_index[b * s->tokens + t] = -1;
     }
@@ -370,6 +373,9 @@ static const shape shapes[] = {
     {1, 3, 200, 2, 1, 128, 128, 0, 0, 0, false, DENSE, FUTURE, PLAIN},
     {2, 37, 100, 3, 1, 16, 16, 0, 0, 0, true, DENSE, BLIND, PLAIN},
     {1, 2, 300, 4, 1, 48, 48, 0, 0, 0, true, DENSE, BLIND, PLAIN},
+    {2, 70, 70, 2, 2, 64, 64, 0, 0, 0, false, DENSE, TOWER, PLAIN},
+    {1, 40, 1300, 2, 1, 40, 40, 0, 0, 0, false, GAPS, TOWER, PLAIN},
+    {1, 2, 1100, 3, 3, 32, 32, 0, 0, 20, true, DENSE, TOWER, PLAIN},
     {1, 66, 66, 2, 1, 64, 64, 0, 0, 0, false, DENSE, IN_ORDER, TIES},
     {1, 1, 500, 2, 1, 64, 64, 0, 0, 0, false, DENSE, IN_ORDER, TIES},
     {1, 66, 400, 2, 1, 64, 64, 0, 0, 0, true, DENSE, IN_ORDER, SHARP},
@@ -407,8 +413,10 @@ static const check_decline declines[] = {
 
 static void check(check_state *s)
 {
-    for (int d = 0; d < CHECK_DTYPES; d++)
+    for (int d = 0; d < CHECK_DTYPES; d++) {
         check_dtype(s, check_dtypes[d]);
+        check_attention_order(s, check_dtypes[d]);
+    }
     group_begin(s, "attention declines %s", s->tier->name);
     check_declines(s, declines, sizeof declines / sizeof *declines, plain_case);
     group_end(s);

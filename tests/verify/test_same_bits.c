@@ -1,0 +1,247 @@
+/* The same bits whatever the call: tn_compare_calls finds none other with the kernels, in every kind of model that keeps
+ * no states, and names the layer where a kernel's numbers depend on the call; and drafts leave a text, and every logit
+ * of it, as it was. */
+#include "process.h"
+#include "suite.h"
+#include "test_kernels.h"
+#include "test_models.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const models[] = {"llama",        "qwen3",     "gemma2",              "gemma3_text", "gemma3n_text",
+                                     "gemma4_text",  "cohere2",   "gpt_oss",             "deepseek_v3", "llama4_text",
+                                     "mixtral",      "qwen3_moe", "qwen2_moe",           "glm4_moe",    "granitemoe",
+                                     "ernie4_5_moe", "qwen3_win", "phi3_longrope_short", "starcoder2",  "mistral4"};
+static const char *const dtypes[] = {"f32", "bf16", "f16"};
+enum { MODELS = sizeof models / sizeof *models, DTYPES = sizeof dtypes / sizeof *dtypes };
+enum { TOKENS = 300, FEW = 70 };
+
+static int64_t ids[TOKENS];
+
+/* Tokens for it; repeat: as many, over and over. */
+static tn_model *open_model(const char *name, const char *dtype, size_t repeat)
+{
+    tn_model *m = test_model_open(name, dtype);
+    uint64_t state = 88172645463325252u;
+    for (size_t i = 0; i < TOKENS; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        ids[i] = i < repeat ? (int64_t)((state >> 33) % (uint64_t)test_model_vocab(m)) : ids[i - repeat];
+    }
+    return m;
+}
+
+/* As "verify": "never" has it: nothing is refused beforehand. */
+static void apply(tn_model *m)
+{
+    tn_config *never = test_config("{\"verify\": \"never\"}");
+    test_model_apply(m, never, "auto");
+    tn_config_free(never);
+}
+
+static void scan(void)
+{
+    tn_error err = TN_ERROR_INIT;
+    char folder[4200];
+    snprintf(folder, sizeof folder, "%s/plugins", process_build());
+    char *full = realpath(folder, NULL);
+    tn_config *config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, full, &err), TN_OK);
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_config_free(config);
+    free(full);
+}
+
+/* The first way of computing count tokens that gives other bits, as a line; "" where there is none. */
+static void compare(tn_model *m, int64_t count, size_t least_rows, char *line, size_t size)
+{
+    tn_calls_row **rows = NULL;
+    size_t row_count = 0;
+    tn_error err = TN_ERROR_INIT;
+    tn_status status = tn_compare_calls(m, ids, count, &rows, &row_count, &err);
+    *line = '\0';
+    for (size_t i = 0; i < row_count; i++)
+        if (rows[i]->different > 0 && !*line)
+            snprintf(line, size, "%s: %lld of %lld tokens, result %lld, token %lld", rows[i]->calls,
+                     (long long)rows[i]->different, (long long)rows[i]->tokens, (long long)rows[i]->layer,
+                     (long long)rows[i]->token);
+    ck_assert_msg(status == (*line ? TN_E_VERIFY : TN_OK), "%s: %s", err.where, err.message);
+    ck_assert_uint_ge(row_count, least_rows);
+    free(rows);
+}
+
+START_TEST(kernels_keep_their_promise)
+{
+    char line[200];
+    scan();
+    for (size_t i = 0; i < DTYPES; i++) {
+        tn_model *m = open_model(models[_i], dtypes[i], TOKENS);
+        apply(m);
+        compare(m, i == 0 ? TOKENS : FEW, 6, line, sizeof line);
+        ck_assert_msg(!*line, "%s %s: %s", models[_i], dtypes[i], line);
+        tn_model_close(m);
+    }
+}
+END_TEST
+
+/* ---- what depends on the call -------------------------------------------------------------------------------- */
+
+static tn_status other_for_one_token(const tn_call *call, tn_error *err)
+{
+    tn_status status = test_kernel_forward(call, err);
+    float *y = call->out[0].data;
+    if (call->in[0].shape[0] == 1 && strstr(call->site->path, "layers.1."))
+        y[0] = nextafterf(y[0], 2);
+    return status;
+}
+
+START_TEST(a_layer_is_named)
+{
+    char line[200];
+    scan();
+    tn_model *m = open_model("llama", "f32", TOKENS);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .priority = 100, .forward = other_for_one_token});
+    apply(m);
+    compare(m, FEW, 7, line, sizeof line);
+    ck_assert_str_eq(line, "token by token: 70 of 70 tokens, result 2, token 0");
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(wrong_use_is_told)
+{
+    tn_model *m = open_model("llama", "f32", TOKENS);
+    tn_calls_row **rows;
+    size_t count;
+    ck_assert_int_eq(tn_compare_calls(NULL, ids, 5, &rows, &count, NULL), TN_E_USAGE);
+    ck_assert_int_eq(tn_compare_calls(m, NULL, 5, &rows, &count, NULL), TN_E_USAGE);
+    ck_assert_int_eq(tn_compare_calls(m, ids, 1, &rows, &count, NULL), TN_E_USAGE);
+    ck_assert_int_eq(tn_compare_calls(m, ids, 5, NULL, &count, NULL), TN_E_USAGE);
+    ck_assert_int_eq(tn_compare_calls(m, ids, 5, &rows, NULL, NULL), TN_E_USAGE);
+    ck_assert_int_eq(tn_compare_calls(m, (const int64_t[]){1, 1 << 30}, 2, &rows, &count, NULL), TN_E_INPUT);
+    ck_assert(!rows && count == 0);
+    tn_model_close(m);
+}
+END_TEST
+
+/* ---- drafts --------------------------------------------------------------------------------------------------- */
+
+enum { PROMPT = 40, ANSWER = 60 };
+
+typedef struct answer {
+    int64_t out[ANSWER];
+    uint64_t logits[ANSWER]; /* a number made of the bits of each token's                             */
+    tn_generate_result result;
+} answer;
+
+static int on_logits(void *ctx, int64_t row, int64_t step, float *logits, int64_t vocab)
+{
+    answer *a = ctx;
+    (void)row;
+    for (int64_t i = 0; i < vocab; i++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[i], sizeof bits);
+        a->logits[step] = (a->logits[step] ^ bits) * UINT64_C(0x100000001b3);
+    }
+    return TN_NEXT_TOKEN;
+}
+
+static answer *generate(tn_model *m, int32_t speculate, double temperature, double penalty)
+{
+    answer *a = calloc(1, sizeof *a);
+    tn_error err = TN_ERROR_INIT;
+    tn_session *s = test_model_session(m, .context = PROMPT + ANSWER + 20);
+    tn_generate_options o = {.size = sizeof o,
+                             .max_tokens = ANSWER,
+                             .temperature = temperature,
+                             .repetition_penalty = penalty,
+                             .seed = 7,
+                             .ignore_eos = true,
+                             .on_logits = on_logits,
+                             .ctx = a,
+                             .speculate = speculate};
+    a->result.size = sizeof a->result;
+    tn_status status = tn_generate(s, ids, PROMPT, &o, a->out, &a->result, &err);
+    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_int_eq(a->result.count, ANSWER);
+    ck_assert_int_eq(tn_session_length(s), PROMPT + ANSWER - 1);
+    tn_session_free(s);
+    return a;
+}
+
+/* Greedy, drawn, and with a penalty for what came before, which is what drafts are made of. */
+START_TEST(drafts_change_nothing)
+{
+    static const double drawing[][2] = {{0, 1}, {0.7, 1}, {0, 1.2}};
+    scan();
+    for (size_t i = 0; i < 2; i++) {
+        tn_model *m = open_model(models[_i], dtypes[i], 8);
+        apply(m);
+        for (size_t j = 0; j < sizeof drawing / sizeof *drawing; j++) {
+            answer *with = generate(m, 1 + (int32_t)(j * 7), drawing[j][0], drawing[j][1]);
+            answer *without = generate(m, 0, drawing[j][0], drawing[j][1]);
+            ck_assert_mem_eq(with->out, without->out, sizeof with->out);
+            ck_assert_mem_eq(with->logits, without->logits, sizeof with->logits);
+            ck_assert(without->result.drafted == 0 && without->result.accepted == 0);
+            ck_assert_int_ge(with->result.drafted, with->result.accepted);
+            free(with);
+            free(without);
+        }
+        tn_model_close(m);
+    }
+}
+END_TEST
+
+START_TEST(what_was_said_is_drafted)
+{
+    scan();
+    tn_model *m = test_model_open("models/demo", NULL);
+    apply(m);
+    for (size_t i = 0; i < PROMPT; i++)
+        ids[i] = 300 + (int64_t)(i % 5);
+    answer *with = generate(m, 8, 0, 1);
+    ck_assert_int_gt(with->result.accepted, ANSWER / 4);
+    free(with);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(states_go_token_by_token)
+{
+    tn_model *m = open_model("qwen3_next", "f32", 8);
+    answer *with = generate(m, 8, 0, 1);
+    ck_assert_int_eq(with->result.drafted, 0);
+    free(with);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(drafts_end_where_the_text_does)
+{
+    tn_model *m = open_model("llama", "f32", 8);
+    tn_error err = TN_ERROR_INIT;
+    int64_t out[ANSWER];
+    tn_session *s = test_model_session(m, .context = PROMPT + 9);
+    tn_generate_result r = {.size = sizeof r};
+    tn_generate_options o = {.size = sizeof o, .max_tokens = ANSWER, .ignore_eos = true, .speculate = 64};
+    ck_assert_int_eq(tn_generate(s, ids, PROMPT, &o, out, &r, &err), TN_OK);
+    ck_assert(r.count == 10 && r.stop == TN_STOP_CONTEXT);
+    o.speculate = 65;
+    ck_assert_int_eq(tn_generate(s, ids, 1, &o, out, &r, &err), TN_E_USAGE);
+    tn_session_free(s);
+    tn_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *all = suite_open("same bits", 300);
+    tcase_add_loop_test(all, kernels_keep_their_promise, 0, MODELS);
+    tcase_add_loop_test(all, drafts_change_nothing, 0, MODELS);
+    suite_add(all, a_layer_is_named, wrong_use_is_told, what_was_said_is_drafted, states_go_token_by_token,
+              drafts_end_where_the_text_does);
+    return suite_run();
+}
