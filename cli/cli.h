@@ -20,6 +20,7 @@ typedef enum option_id {
     OPT_THREADS,
     OPT_MAX_PACKED,
     OPT_NO_MEASURE,
+    OPT_SAME_BITS,
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_KERNELS,

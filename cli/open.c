@@ -203,6 +203,9 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
         status = tn_config_set_max_packed_mb(w->config, option_integer(o, OPT_MAX_PACKED, -1), err);
     if (status == TN_OK && option_given(o, OPT_NO_MEASURE))
         status = tn_config_set_measure(w->config, false, err);
+    if (status == TN_OK &&
+        (option_given(o, OPT_SAME_BITS) || option_given(o, OPT_BATCH) || option_given(o, OPT_SPECULATE)))
+        status = tn_config_set_same_bits(w->config, true, err);
     if (status == TN_OK)
         status = set_folders(w->config, o, err);
     if (status == TN_OK)

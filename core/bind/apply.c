@@ -256,6 +256,8 @@ static tn_status apply_request(apply_target *target, const tn_config *config, co
         status = plan_check_named(&p, &why);
     if (status == TN_OK)
         status = settle_and_prepare(&p, &next, &why);
+    if (status == TN_OK)
+        status = plan_check_same_bits(&p, &why);
     if (status == TN_OK && report && !(made = report_of_plan(&p, &why)))
         status = TN_E_MEMORY;
     if (status == TN_OK)

@@ -124,8 +124,23 @@ tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err)
     return TN_OK;
 }
 
+tn_status tn_config_set_same_bits(tn_config *config, bool same_bits, tn_error *err)
+{
+    if (!config)
+        return structs_missing("config", err);
+    config->same_bits = same_bits;
+    return TN_OK;
+}
+
+bool kernels_config_same_bits(const tn_config *config)
+{
+    return config && config->same_bits;
+}
+
 bool kernels_config_measure(const tn_config *config)
 {
+    if (kernels_config_same_bits(config)) /* which leaves calls of some sizes to eager                  */
+        return false;
     return config && config->measure != CONFIG_MEASURE_UNSAID ? config->measure == CONFIG_MEASURE
                                                               : environment_measure();
 }

@@ -17,6 +17,9 @@ bool kernels_config_has_pins(const tn_config *config);
 /* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
 bool kernels_config_measure(const tn_config *config);
 
+/* Is the same bits in any call asked for? NULL: no. */
+bool kernels_config_same_bits(const tn_config *config);
+
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 

@@ -9,6 +9,7 @@
 #include "device/guard.h"
 #include "device/hoststate.h"
 #include "device/visit.h"
+#include "plugin/kernels_config.h"
 #include "plugin/patience.h"
 #include "plugin/registry.h"
 #include "run/guest.h"
@@ -230,6 +231,10 @@ static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t
     fit->plan = plan_question(tn_thread_count());
     if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
         return;
+    if (kernels_config_same_bits(p->config) && !(impl->traits & TN_SAME_BITS)) {
+        text_cut(fit->reason, sizeof fit->reason, "it does not promise the same bits in any call (TN_SAME_BITS)");
+        return;
+    }
     fit->reason[0] = '\0';
     if (impl->plan)
         questions[(*count)++] = (question){.impl = impl, .site = &site->site, .fit = fit, .at = site->index};

@@ -2,12 +2,14 @@
 #include "select/why.h"
 
 #include "base/text.h"
+#include "plugin/kernels_config.h"
 #include "plugin/registry.h"
 #include "select/choose.h"
 #include "select/patterns.h"
 #include "select/plan.h"
 #include "select/rank.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What the implementation says of the site: barred there, or of its shape. */
@@ -172,6 +174,44 @@ static bool place_has_sites(const plan *p, size_t place)
         if (p->candidates[i].place == place && plan_site_count(p, i) > 0)
             return true;
     return false;
+}
+
+/* Sums whose order follows the call where the plain implementation forms them. */
+static bool sums_by_call(tn_op op)
+{
+    return op == TN_OP_LINEAR || op == TN_OP_ATTENTION || op == TN_OP_MOE_ROUTE || op == TN_OP_MOE_EXPERTS ||
+           op == TN_OP_GROUPED_MATMUL || op == TN_OP_GATED_DELTA_RULE || op == TN_OP_SHORT_CONV;
+}
+
+tn_status plan_check_same_bits(const plan *p, tn_error *err)
+{
+    const tn_site *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; kernels_config_same_bits(p->config) && i < p->target->graph->site_count; i++) {
+        const graph_site *site = p->target->graph->sites[i];
+        const plan_choice *choice = &p->choices[i];
+        if (!sums_by_call(site->site.op) || choice->kernel || choice->covered_by)
+            continue;
+        first = first ? first : &site->site;
+        count++;
+    }
+    for (size_t i = 0; kernels_config_same_bits(p->config) && i < p->target->graph->step_count; i++) {
+        const tn_site *step = &p->target->graph->steps[i]->site; /* latent attention's products by head          */
+        if (step->op != TN_OP_GROUPED_MATMUL)
+            continue;
+        first = first ? first : step;
+        count++;
+    }
+    if (count == 0)
+        return TN_OK;
+    char more[40] = "";
+    if (count > 1)
+        snprintf(more, sizeof more, " and at %zu more sites", count - 1);
+    return tn_fail(
+        err, TN_E_KERNEL, first->path,
+        "no kernel that promises the same bits in any call takes %s here%s; leave out same_bits, or see tenon "
+        "inspect --explain",
+        tn_op_name(first->op), more);
 }
 
 tn_status plan_check_named(plan *p, tn_error *err)

@@ -15,4 +15,7 @@ size_t plan_site_count(const plan *p, size_t candidate);
 /* An error when a kernel that was asked for by name takes no site; a note where others, named before it, have them. */
 tn_status plan_check_named(plan *p, tn_error *err);
 
+/* Where the same bits in any call are asked for: TN_E_KERNEL where sums are left to the plain implementation. */
+tn_status plan_check_same_bits(const plan *p, tn_error *err);
+
 #endif

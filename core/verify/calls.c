@@ -4,6 +4,7 @@
 #include "base/structs.h"
 #include "generate/session.h"
 #include "open/model.h"
+#include "run/rope_tables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ typedef struct manner {
     bool longer, again; /* the context is longer; half of the text is forgotten and computed once more   */
 } manner;
 
-enum { MOST_SINGLE = 96, PADDING = 5, CALL = 512, LONGER = 3 };
+enum { MOST_SINGLE = 96, PADDING = 5, CALL = 512, LONGER = 3, BACK = 40 };
 static const manner manners[] = {
     {.name = "one prompt", .rows = 1},
     {.name = "token by token", .chunk = 1, .most = MOST_SINGLE, .rows = 1},
@@ -93,23 +94,44 @@ static int64_t computed(const comparison *c, const manner *m)
     return m->most && m->most < c->count ? m->most : c->count;
 }
 
+/* Frequencies that follow the length of a call, and scales that follow its columns, padding among them, as in
+ * transformers: what a token gets depends on the call by what the model is. */
+static tn_status check_model(const comparison *c, const manner *m, tn_error *err)
+{
+    const model_shape *shape = c->model->flow->shape(c->model->arch_state);
+    for (int32_t i = 0; i < shape->rope_count; i++)
+        if (rope_tables_moved(&shape->rope[i], c->count + PADDING))
+            return tn_fail(err, TN_DECLINED, "verify", "the model's rotary frequencies follow the length of a call");
+    return m->padding > 0 && shape->q_scale.kind == Q_SCALE_COLUMN
+               ? tn_fail(err, TN_DECLINED, "verify", "the model counts padding among the positions")
+               : TN_OK;
+}
+
 /* TN_DECLINED: this model cannot be computed so. */
 static tn_status run_manner(const comparison *c, const manner *m, uint64_t *bits, tn_error *err)
 {
+    tn_status possible = check_model(c, m, err);
+    if (possible != TN_OK)
+        return possible;
     int64_t end = computed(c, m) + m->padding, longest = c->model->info.max_positions;
     int64_t context = m->longer ? LONGER * end : end;
     context = context > longest && longest >= end ? longest : context;
-    tn_session_options options = {
-        .size = sizeof options, .rows = m->rows, .context = context, .chunk = m->chunk ? m->chunk : end};
+    tn_session_options options = {.size = sizeof options,
+                                  .rows = m->rows,
+                                  .context = context,
+                                  .chunk = m->again   ? BACK
+                                           : m->chunk ? m->chunk
+                                                      : end};
     tn_session *session = tn_session_new(c->model, &options, err);
     if (!session)
         return err->code;
     session_take_any_logits(session);
     tn_status status = run_from(c, m, session, 0, end, bits, err);
+    int64_t back = end - (end / 2 < BACK ? end / 2 : BACK); /* rings hold a chunk more than a window              */
     if (status == TN_OK && m->again)
-        status = tn_session_rewind(session, end / 2, err);
+        status = tn_session_rewind(session, back, err);
     if (status == TN_OK && m->again)
-        status = run_from(c, m, session, end / 2, end, bits, err);
+        status = run_from(c, m, session, back, end, bits, err);
     tn_session_free(session);
     return status;
 }

@@ -38,6 +38,11 @@ TN_API tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_e
 /* Whether "auto" chooses by what it measures, which it does unless it is told otherwise. [one thread] */
 TN_API tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err);
 
+/* Only kernels that promise the same bits in any call (TN_SAME_BITS; docs/numerics.md), for calls of every size:
+ * nothing is measured. Applying is TN_E_KERNEL where sums of the model are left to the plain implementation. [one
+ * thread] */
+TN_API tn_status tn_config_set_same_bits(tn_config *config, bool same_bits, tn_error *err);
+
 /* What it says now. Borrowed until the next override. [one thread] */
 TN_API int64_t tn_config_max_packed_mb(const tn_config *config);            /* -1 also for NULL            */
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */

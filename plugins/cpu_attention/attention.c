@@ -255,8 +255,7 @@ static int64_t small_positions(const attention_layer *layer, const tn_call *call
 {
     if (layer->dtype == TN_F32 || !attention_by_slot(&call->in[4]))
         return layer->dtype == TN_F32 ? 0 : ATTENTION_SMALL;
-    int64_t few = call->in[0].shape[1] == 1 ? ATTENTION_SMALL : attention_block(layer);
-    return call->in[1].shape[1] <= few ? INT64_MAX : 0;
+    return call->in[1].shape[1] <= attention_block(layer) ? INT64_MAX : 0;
 }
 
 void attention_forward(const attention_layer *layer, const tn_call *call)

@@ -369,9 +369,6 @@ static void store_row(const float *o, float factor, int64_t dv, tn_dtype dtype, 
 
 static void attention_init_vec(attention_kernels *kernels)
 {
-    *kernels = (attention_kernels){ATTENTION_KERNELS,
-                                   .few_rows = ATTENTION_FEW,
-                                   .few_scores = few_scores,
-                                   .few_soften = few_soften,
-                                   .few_mix = few_mix};
+    *kernels = (attention_kernels){ATTENTION_KERNELS, .few_rows = ATTENTION_FEW, .few_scores = few_scores,
+                                   .few_soften = few_soften, .few_mix = few_mix};
 }

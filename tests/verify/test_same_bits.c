@@ -1,6 +1,6 @@
-/* The same bits whatever the call: tn_compare_calls finds none other with the kernels, in every kind of model that keeps
- * no states, and names the layer where a kernel's numbers depend on the call; and drafts leave a text, and every logit
- * of it, as it was. */
+/* The same bits whatever the call: tn_compare_calls finds none other with the kernels, in every kind of model that
+ * keeps no states, and names the layer where a kernel's numbers depend on the call; and drafts leave a text, and every
+ * logit of it, as it was. */
 #include "process.h"
 #include "suite.h"
 #include "test_kernels.h"
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const models[] = {"llama",        "qwen3",     "gemma2",              "gemma3_text", "gemma3n_text",
-                                     "gemma4_text",  "cohere2",   "gpt_oss",             "deepseek_v3", "llama4_text",
-                                     "mixtral",      "qwen3_moe", "qwen2_moe",           "glm4_moe",    "granitemoe",
-                                     "ernie4_5_moe", "qwen3_win", "phi3_longrope_short", "starcoder2",  "mistral4"};
+static const char *const models[] = {"llama",        "qwen3",     "gemma2",    "gemma3_text", "gemma3n_text",
+                                     "gemma4_text",  "cohere2",   "gpt_oss",   "glm4",        "llama4_text",
+                                     "mixtral",      "qwen3_moe", "qwen2_moe", "glm4_moe",    "granitemoe",
+                                     "ernie4_5_moe", "qwen3_win", "granite",   "starcoder2",  "ministral3"};
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
 enum { MODELS = sizeof models / sizeof *models, DTYPES = sizeof dtypes / sizeof *dtypes };
 enum { TOKENS = 300, FEW = 70 };
@@ -37,9 +37,7 @@ static tn_model *open_model(const char *name, const char *dtype, size_t repeat)
 /* As "verify": "never" has it: nothing is refused beforehand. */
 static void apply(tn_model *m)
 {
-    tn_config *never = test_config("{\"verify\": \"never\"}");
-    test_model_apply(m, never, "auto");
-    tn_config_free(never);
+    test_model_apply(m, test_config("{\"verify\": \"never\", \"same_bits\": true}"), "auto");
 }
 
 static void scan(void)
@@ -82,7 +80,6 @@ START_TEST(kernels_keep_their_promise)
         apply(m);
         compare(m, i == 0 ? TOKENS : FEW, 6, line, sizeof line);
         ck_assert_msg(!*line, "%s %s: %s", models[_i], dtypes[i], line);
-        tn_model_close(m);
     }
 }
 END_TEST
@@ -103,11 +100,36 @@ START_TEST(a_layer_is_named)
     char line[200];
     scan();
     tn_model *m = open_model("llama", "f32", TOKENS);
-    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .priority = 100, .forward = other_for_one_token});
-    apply(m);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = other_for_one_token});
+    test_model_apply(m, test_config("{\"verify\": \"never\", \"measure\": false}"), "norm,auto");
     compare(m, FEW, 7, line, sizeof line);
     ck_assert_str_eq(line, "token by token: 70 of 70 tokens, result 2, token 0");
-    tn_model_close(m);
+}
+END_TEST
+
+/* What would leave sums to the plain implementation is an error that says where. */
+START_TEST(what_cannot_be_promised_is_an_error)
+{
+    static const struct {
+        const char *model, *spec, *where, *says;
+    } cases[] = {
+        {"llama", "none", "model.layers.0.self_attn", "takes ATTENTION here and at 16 more sites"},
+        {"llama", "auto,-cpu_linear", "model.layers.0.self_attn.q_proj", "takes LINEAR here"},
+        {"qwen3_next", "auto", "model.layers.0.linear_attn", "takes GATED_DELTA_RULE here"},
+        {"deepseek_v3", "auto", "model.layers.0.self_attn.kv_b_proj", "takes GROUPED_MATMUL here"},
+        {"llama", "plain", "plain", "it does not promise the same bits in any call (TN_SAME_BITS)"},
+    };
+    scan();
+    test_kernel_add(&(test_kernel){.id = "plain", .op = TN_OP_RMS_NORM});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tn_model *m = open_model(cases[i].model, "f32", TOKENS);
+        tn_error err = TN_ERROR_INIT;
+        tn_config *config = test_config("{\"verify\": \"never\", \"same_bits\": true}");
+        ck_assert_int_eq(tn_apply_kernels(m, config, cases[i].spec, NULL, &err), TN_E_KERNEL);
+        ck_assert_str_eq(err.where, cases[i].where);
+        suite_expect_in(err.message, cases[i].says);
+        ck_assert_uint_eq(test_model_bound(m), 0);
+    }
 }
 END_TEST
 
@@ -123,7 +145,6 @@ START_TEST(wrong_use_is_told)
     ck_assert_int_eq(tn_compare_calls(m, ids, 5, &rows, NULL, NULL), TN_E_USAGE);
     ck_assert_int_eq(tn_compare_calls(m, (const int64_t[]){1, 1 << 30}, 2, &rows, &count, NULL), TN_E_INPUT);
     ck_assert(!rows && count == 0);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -168,7 +189,6 @@ static answer *generate(tn_model *m, int32_t speculate, double temperature, doub
     ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_int_eq(a->result.count, ANSWER);
     ck_assert_int_eq(tn_session_length(s), PROMPT + ANSWER - 1);
-    tn_session_free(s);
     return a;
 }
 
@@ -190,7 +210,6 @@ START_TEST(drafts_change_nothing)
             free(with);
             free(without);
         }
-        tn_model_close(m);
     }
 }
 END_TEST
@@ -205,7 +224,6 @@ START_TEST(what_was_said_is_drafted)
     answer *with = generate(m, 8, 0, 1);
     ck_assert_int_gt(with->result.accepted, ANSWER / 4);
     free(with);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -215,7 +233,6 @@ START_TEST(states_go_token_by_token)
     answer *with = generate(m, 8, 0, 1);
     ck_assert_int_eq(with->result.drafted, 0);
     free(with);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -231,8 +248,6 @@ START_TEST(drafts_end_where_the_text_does)
     ck_assert(r.count == 10 && r.stop == TN_STOP_CONTEXT);
     o.speculate = 65;
     ck_assert_int_eq(tn_generate(s, ids, 1, &o, out, &r, &err), TN_E_USAGE);
-    tn_session_free(s);
-    tn_model_close(m);
 }
 END_TEST
 
@@ -241,7 +256,7 @@ int main(void)
     TCase *all = suite_open("same bits", 300);
     tcase_add_loop_test(all, kernels_keep_their_promise, 0, MODELS);
     tcase_add_loop_test(all, drafts_change_nothing, 0, MODELS);
-    suite_add(all, a_layer_is_named, wrong_use_is_told, what_was_said_is_drafted, states_go_token_by_token,
-              drafts_end_where_the_text_does);
+    suite_add(all, a_layer_is_named, what_cannot_be_promised_is_an_error, wrong_use_is_told, what_was_said_is_drafted,
+              states_go_token_by_token, drafts_end_where_the_text_does);
     return suite_run();
 }
