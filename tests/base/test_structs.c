@@ -292,10 +292,10 @@ END_TEST
  * tests/plugin/test_plugin_descriptor.c, in all sizes. Filling tn_machine takes seconds of measuring:
  * tests/device/test_machine.c. */
 static const char *const others[] = {
-    "tn_verdict",  "tn_site_report", "tn_kernel_report", "tn_overlap", "tn_report",      "tn_verify_row",
-    "tn_packed",   "tn_site",        "tn_plan",          "tn_call",    "tn_kernel_info", "tn_event",
-    "tn_text_row", "tn_text_site",   "tn_text_report",   "tn_machine", "tn_check_row",   "tn_device",
-    "tn_match",    "tn_impl",        "tn_kernel",        "tn_plugin",  "tn_cache_kind",
+    "tn_verdict",   "tn_site_report", "tn_kernel_report", "tn_overlap",     "tn_report",      "tn_verify_row",
+    "tn_packed",    "tn_site",        "tn_plan",          "tn_call",        "tn_kernel_info", "tn_event",
+    "tn_calls_row", "tn_text_row",    "tn_text_site",     "tn_text_report", "tn_machine",     "tn_check_row",
+    "tn_device",    "tn_match",       "tn_impl",          "tn_kernel",      "tn_plugin",      "tn_cache_kind",
 };
 
 static bool is_named(const char *name)
