@@ -19,7 +19,7 @@ typedef struct manner {
     bool longer, again; /* the context is longer; half of the text is forgotten and computed once more   */
 } manner;
 
-enum { MOST_SINGLE = 96, PADDING = 5, CALL = 512, LONGER = 3, BACK = 40 };
+enum { MOST_TOKENS = 65536, MOST_SINGLE = 96, PADDING = 5, CALL = 512, LONGER = 3, BACK = 40 };
 static const manner manners[] = {
     {.name = "one prompt", .rows = 1},
     {.name = "token by token", .chunk = 1, .most = MOST_SINGLE, .rows = 1},
@@ -216,9 +216,10 @@ tn_status tn_compare_calls(tn_model *model, const int64_t *ids, int64_t count, t
         return structs_missing(rows ? "row_count" : "rows", err);
     *rows = NULL;
     *row_count = 0;
-    if (!model || !ids || count < 2)
-        return model && ids ? tn_fail(err, TN_E_USAGE, "verify", "%lld tokens; give at least two", (long long)count)
-                            : structs_missing(model ? "ids" : "model", err);
+    if (!model || !ids)
+        return structs_missing(model ? "ids" : "model", err);
+    if (count < 2 || count > MOST_TOKENS)
+        return tn_fail(err, TN_E_USAGE, "verify", "%lld tokens; give 2 to %d", (long long)count, (int)MOST_TOKENS);
     *rows = structs_list(MANNERS, sizeof **rows[0]);
     tn_status status = *rows ? prepare(&c, err) : tn_fail(err, TN_E_MEMORY, "verify", "out of memory");
     if (status == TN_OK)

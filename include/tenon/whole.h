@@ -75,10 +75,10 @@ typedef struct tn_calls_row {
                              1 the logits; and the first token there. -1: none                   */
 } tn_calls_row;
 
-/* Computes ids, the tokens of a text, in one call, and again token by token, in calls of several sizes, in a longer
- * context, beside other rows and behind padding, and behind a rewind where the model can go back; and compares the bits
- * of every layer's result and of the logits. TN_E_VERIFY when some are others; rows are filled in that case too. What
- * kernels promise these bits (TN_SAME_BITS) docs/numerics.md says. Owned: free(rows). [one thread] */
+/* Computes ids, 2 to 65536 tokens of a text, in one call, and again token by token, in calls of several sizes, in a
+ * longer context, beside other rows and behind padding, and behind a rewind where the model can go back; and compares
+ * the bits of every layer's result and of the logits. TN_E_VERIFY when some are others; rows are filled in that case
+ * too. What kernels promise these bits (TN_SAME_BITS) docs/numerics.md says. Owned: free(rows). [one thread] */
 TN_API tn_status tn_compare_calls(tn_model *model, const int64_t *ids, int64_t count, tn_calls_row ***rows,
                                   size_t *row_count, tn_error *err);
 

@@ -135,28 +135,31 @@ static void tile_lines_bf16(const product_tile *tile, const product_finish *fini
 }
 
 /* Elements i .. of sixteen rows, turned: pairs of them with those of tokens. */
-INLINE void dots_pairs(const char *const *row, const void *const *x, int64_t i, int n, int tokens, __m512 *sums)
+INLINE void dots_line(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n, int tokens,
+                      __m512 *sums)
 {
+    (void)dtype;
     __m512i w[LANES];
+    __mmask32 m = first_halves((int32_t)n);
     for (int r = 0; r < LANES; r++)
-        w[r] = _mm512_maskz_loadu_epi16(first_halves(n), row[r] + 2 * i);
+        w[r] = _mm512_maskz_loadu_epi16(m, row[r] + 2 * i);
     transpose_16x16(w);
+    if (n == 2 * LANES) {
+        DOTS_UNROLLED
+        for (int p = 0; p < LANES; p++)
+            for (int t = 0; t < tokens; t++) {
+                int32_t two;
+                memcpy(&two, (const uint16_t *)x[t] + i + 2 * p, sizeof two);
+                sums[t] = dot_pairs(sums[t], w[p], _mm512_set1_epi32(two));
+            }
+        return;
+    }
     for (int p = 0; 2 * p < n; p++)
         for (int t = 0; t < tokens; t++) {
             uint32_t two = 0;
             memcpy(&two, (const uint16_t *)x[t] + i + 2 * p, 2 * p + 1 < n ? 4 : 2);
             sums[t] = dot_pairs(sums[t], w[p], _mm512_set1_epi32((int)two));
         }
-}
-
-INLINE void dots_line(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n, int tokens,
-                      __m512 *sums)
-{
-    (void)dtype;
-    if (n == 2 * LANES) /* unrolled */
-        dots_pairs(row, x, i, 2 * LANES, tokens, sums);
-    else
-        dots_pairs(row, x, i, (int)n, tokens, sums);
 }
 
 static void dots_bf16(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)

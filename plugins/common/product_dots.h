@@ -5,6 +5,13 @@
 
 #include "product.h"
 
+/* A block that was turned stays in registers only where the loop over it is written out. */
+#ifdef __clang__
+#define DOTS_UNROLLED _Pragma("unroll")
+#else
+#define DOTS_UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 enum { DOTS_TOKENS = VEC_LANES == 16 ? 8 : 4, DOTS_VECTORS = PRODUCT_FEW_ROWS / VEC_LANES };
 
 /* Bytes. More than DOTS_TOKENS tokens take k in stretches of so much of a row, which stay in the first cache. What lies
@@ -82,15 +89,22 @@ VEC_INLINE void dots_of(dots_line_fn *line, const product_block *block, tn_dtype
 
 /* ---- in f32: f32 itself, and bf16 and f16 after conversion --------------------------------------------------- */
 
-/* Elements i .. of VEC_LANES rows, turned. */
-VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int n, int tokens,
-                            vec *sums)
+/* Elements i .. of VEC_LANES rows, turned: whole, or the rest of the rows. */
+VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
+                            int tokens, vec *sums)
 {
     int64_t at = i * (dtype == TN_F32 ? 4 : 2);
     vec block[VEC_LANES];
     for (int r = 0; r < VEC_LANES; r++)
-        block[r] = n == VEC_LANES ? vec_load(row[r] + at, dtype) : vec_load_part(row[r] + at, dtype, n);
+        block[r] = n >= VEC_LANES ? vec_load(row[r] + at, dtype) : vec_load_part(row[r] + at, dtype, n);
     vec_transpose(block);
+    if (n >= VEC_LANES) {
+        DOTS_UNROLLED
+        for (int e = 0; e < VEC_LANES; e++)
+            for (int t = 0; t < tokens; t++)
+                sums[t] = vec_fma(block[e], vec_set(((const float *)x[t])[i + e]), sums[t]);
+        return;
+    }
     for (int e = 0; e < n; e++)
         for (int t = 0; t < tokens; t++)
             sums[t] = vec_fma(block[e], vec_set(((const float *)x[t])[i + e]), sums[t]);
@@ -99,11 +113,8 @@ VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *
 VEC_INLINE void dots_line_f32(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
                               int tokens, vec *sums)
 {
-    int64_t end = i + n;
-    for (; i + VEC_LANES <= end; i += VEC_LANES) /* unrolled */
-        dots_turned(row, dtype, x, i, VEC_LANES, tokens, sums);
-    if (i < end)
-        dots_turned(row, dtype, x, i, (int)(end - i), tokens, sums);
+    for (int64_t end = i + n; i < end; i += VEC_LANES)
+        dots_turned(row, dtype, x, i, end - i, tokens, sums);
 }
 
 static inline void dots_f32(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)

@@ -99,9 +99,11 @@ static const struct {
 static const struct {
     const char *function, *param;
 } must_not_be_null[] = {
-    {"tn_config_set_kernels", "spec"},         {"tn_config_set_device", "device"},  {"tn_config_set_plugins", "config"},
-    {"tn_config_add_plugins", "config"},       {"tn_config_set_kernels", "config"}, {"tn_config_set_device", "config"},
+    {"tn_config_set_kernels", "spec"},         {"tn_config_set_device", "device"},
+    {"tn_config_set_plugins", "config"},       {"tn_config_add_plugins", "config"},
+    {"tn_config_set_kernels", "config"},       {"tn_config_set_device", "config"},
     {"tn_config_set_max_packed_mb", "config"}, {"tn_config_set_measure", "config"},
+    {"tn_config_set_same_bits", "config"},
 };
 
 /* What a function without a status returns for what it cannot do. */
@@ -123,6 +125,7 @@ static const struct {
     {"tn_stop_text_new", "count", INT64_MAX},
     {"tn_nearest_name", "count", INT64_MAX},
     {"tn_compare_text", "count", INT64_MAX},
+    {"tn_compare_calls", "count", 65536},
     {"tn_plugin_called", "size", INT64_MAX},
     {NULL, "tn_tensor.stride", INT64_MAX},
     {NULL, "tn_tensor.stride[1]", INT64_MAX},
@@ -140,6 +143,7 @@ static const struct {
 } not_right[] = {
     {"tn_check_replay", "there is no file of a call that was wrong"},
     {"tn_device_at", "no plugin brought a device"},
+    {"tn_compare_calls", "no kernel there promises the same bits"},
 };
 
 /* function NULL: of any. */

@@ -353,6 +353,7 @@ static const struct {
     {NULL, NULL, "tn_report *", make_pointer},
     {NULL, NULL, "tn_text_report *", make_pointer},
     {NULL, NULL, "tn_verify_row **", make_pointer},
+    {NULL, NULL, "tn_calls_row **", make_pointer},
     {NULL, NULL, "tn_generate_result **", make_pointer},
     {NULL, NULL, "tn_packed **", make_pointer},
     {NULL, NULL, "tn_cache_kind **", make_pointer},
