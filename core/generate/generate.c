@@ -194,7 +194,7 @@ static tn_status prepare(decode *d, const tn_batch *prompts, int64_t *out, tn_ge
     d->logits = malloc(most * (size_t)d->info.vocab * sizeof *d->logits);
     if (!d->row || !d->ids || !d->logits)
         return tn_fail(err, TN_E_MEMORY, "generate", "out of memory for %lld logits", (long long)d->info.vocab);
-    tn_status made = draft_init(&d->draft, drafted, o->history_count + prompts->tokens + o->max_tokens, err);
+    tn_status made = draft_init(&d->draft, drafted, session_context(d->session) + 1, err);
     if (made != TN_OK)
         return made;
     draft_see(&d->draft, o->history, o->history_count);
