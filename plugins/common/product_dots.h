@@ -17,7 +17,7 @@ enum { DOTS_TOKENS = VEC_LANES == 16 ? 8 : 4, DOTS_VECTORS = PRODUCT_FEW_ROWS / 
 /* Bytes. More than DOTS_TOKENS tokens take k in stretches of so much of a row, which stay in the first cache. What lies
  * DOTS_AHEAD on in a row, or in the next ones, is fetched into the second: in the first, rows that are pages apart
  * would push each other out. */
-enum { DOTS_LINE = 64, DOTS_STRETCH = 512, DOTS_AHEAD = 8192, DOTS_FIRST = 512 };
+enum { DOTS_LINE = 64, DOTS_STRETCH = 512, DOTS_FIRST = 512 };
 
 typedef struct dots_run {
     const product_block *block;
@@ -25,6 +25,8 @@ typedef struct dots_run {
     int64_t size, bytes; /* of an element, of a row                                              */
     const void *const *x;
     const char *row[PRODUCT_FEW_ROWS]; /* those behind the last repeat it                            */
+    const char *next;                  /* the row that is fetched, and how much of it was                          */
+    int64_t fetched;
     float *sums;
 } dots_run;
 
@@ -33,19 +35,23 @@ typedef struct dots_run {
 typedef void dots_line_fn(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
                           int tokens, vec *sums);
 
-VEC_INLINE void dots_fetch(const dots_run *d, int64_t at)
+/* Sixteen lines of the next rows in the order of memory, one row after the other: each page is met once. */
+VEC_INLINE void dots_fetch(dots_run *d, int64_t at)
 {
-    int64_t ahead = d->bytes < DOTS_AHEAD ? d->bytes : DOTS_AHEAD, to = at + ahead;
-    to += to < d->bytes ? 0 : d->block->next - d->bytes;
-    for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
-        __builtin_prefetch(d->row[r] + to, 0, 2);
+    for (int r = 0; r < PRODUCT_FEW_ROWS; r++) {
+        __builtin_prefetch(d->next + d->fetched, 0, 2);
+        d->fetched += DOTS_LINE;
+        if (d->fetched >= d->bytes) {
+            d->fetched = 0;
+            d->next += d->block->step;
+        }
+    }
     for (int r = 0; r < PRODUCT_FEW_ROWS && d->block->first; r++)
         __builtin_prefetch(d->row[r] + at + DOTS_FIRST, 0, 2);
 }
 
 /* A stretch of k with tokens from `first` on. */
-VEC_INLINE void dots_stretch(dots_line_fn *line, const dots_run *d, int64_t from, int64_t end, int32_t first,
-                             int tokens)
+VEC_INLINE void dots_stretch(dots_line_fn *line, dots_run *d, int64_t from, int64_t end, int32_t first, int tokens)
 {
     vec sums[DOTS_VECTORS][DOTS_TOKENS];
     for (int v = 0; v < DOTS_VECTORS; v++)
@@ -71,6 +77,7 @@ VEC_INLINE void dots_of(dots_line_fn *line, const product_block *block, tn_dtype
 {
     int64_t size = dtype == TN_F32 ? 4 : 2, stretch = tokens > DOTS_TOKENS ? DOTS_STRETCH / size : k;
     dots_run d = {.block = block, .dtype = dtype, .size = size, .bytes = k * size, .x = x, .sums = sums};
+    d.next = block->w + block->next;
     for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
         d.row[r] = block->w + (r < block->rows ? r : block->rows - 1) * block->step;
     for (int64_t from = 0; from < k; from += stretch) {
