@@ -37,6 +37,18 @@ static const struct dtype_entry {
     [TN_IQ4_NL] = {"iq4_nl", NULL, NULL, 32, 18},
     [TN_IQ4_XS] = {"iq4_xs", NULL, NULL, 256, 136},
     [TN_MXFP4] = {"mxfp4", NULL, NULL, 32, 17},
+    [TN_NVFP4] = {"nvfp4", NULL, NULL, 64, 36},
+    [TN_IQ1_S] = {"iq1_s", NULL, NULL, 256, 50},
+    [TN_IQ1_M] = {"iq1_m", NULL, NULL, 256, 56},
+    [TN_IQ2_XXS] = {"iq2_xxs", NULL, NULL, 256, 66},
+    [TN_IQ2_XS] = {"iq2_xs", NULL, NULL, 256, 74},
+    [TN_IQ2_S] = {"iq2_s", NULL, NULL, 256, 82},
+    [TN_IQ3_XXS] = {"iq3_xxs", NULL, NULL, 256, 98},
+    [TN_IQ3_S] = {"iq3_s", NULL, NULL, 256, 110},
+    [TN_TQ1_0] = {"tq1_0", NULL, NULL, 256, 54},
+    [TN_TQ2_0] = {"tq2_0", NULL, NULL, 256, 66},
+    [TN_E2M1] = {"e2m1", NULL, NULL, 2, 1},
+    [TN_NF4] = {"nf4", NULL, NULL, 2, 1},
 };
 
 static const struct dtype_entry *dtype_find(tn_dtype dtype)

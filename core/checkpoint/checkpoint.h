@@ -71,6 +71,30 @@ typedef struct shards shards;
 /* Opens model.safetensors, or every file that model.safetensors.index.json names, of folder. Everything in the headers
  * is checked here. Owned. */
 shards *shards_open(const char *folder, tn_error *err);
+
+/* What the values of a quantised tensor need beside its codes, as TN_ROLE_SCALE_OF and its like in meaning.h say;
+ * TN_DTYPE_NONE: it is not there. */
+typedef struct shards_parts {
+    tn_tensor scale, zero, group;
+} shards_parts;
+
+/* Those of a tensor; nothing where it has none. */
+shards_parts shards_parts_of(const shards *set, const char *name);
+
+/* Adds a tensor that is made of others, or of another kind of file: tensor and parts are views into the set's files or
+ * into memory of shards_keep. name is copied, file (for messages) borrowed. A name that is there already is TN_E_INPUT. */
+tn_status shards_add(shards *set, const char *name, const char *file, const tn_tensor *tensor,
+                     const shards_parts *parts, tn_error *err);
+
+/* The tensor of that name is there no more. */
+void shards_hide(shards *set, const char *name);
+
+/* Memory that lives as long as the set; NULL: out of memory. */
+void *shards_keep(shards *set, size_t bytes);
+
+/* An empty set, and what its files are: gguf is taken. Owned. */
+struct gguf;
+shards *shards_of_gguf(struct gguf *file, tn_error *err);
 void shards_close(shards *set);
 
 /* A view into the read-only mapping, dense; false when there is no such tensor. The format does not promise that data

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/file.h"
 #include "base/json_memory.h"
+#include "checkpoint/gguf.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 
@@ -19,10 +20,11 @@
 
 typedef struct located {
     const char *name;
-    char *path; /* in a record: the tree's name, owned, with name behind it                         */
-    size_t file;
+    char *path; /* owned, with name in it: in a record the tree's name stands before it             */
+    const char *file;
     tn_tensor tensor;
-    bool taken;
+    shards_parts parts;
+    bool taken, hidden;
 } located;
 
 struct shards {
@@ -33,7 +35,10 @@ struct shards {
     size_t count;
     int64_t bytes;
     names index;
-    size_t capacity;   /* of tensors; only a record grows                                             */
+    size_t capacity;   /* of tensors                                                                  */
+    struct gguf *gguf; /* NULL: safetensors                                                           */
+    void **kept;       /* memory for tensors that are made of others                                  */
+    size_t kept_count;
     const char *zeros; /* what a record's tensors hold; NULL: a set of files                          */
     tn_dtype dtype;    /* of the files that a record stands for                                       */
 };
@@ -66,7 +71,8 @@ static tn_status collect(shards *set, const json_t *weight_map, char **file_name
     size_t total = 0;
     for (size_t f = 0; f < set->file_count; f++)
         total += tn_safetensors_count(set->files[f]);
-    set->tensors = calloc(total ? total : 1, sizeof *set->tensors);
+    set->capacity = total ? total : 1;
+    set->tensors = calloc(set->capacity, sizeof *set->tensors);
     if (!set->tensors || !names_init(&set->index, total))
         return tn_fail(err, TN_E_MEMORY, set->folder, "out of memory for %zu tensors", total);
     for (size_t f = 0; f < set->file_count; f++) {
@@ -80,8 +86,8 @@ static tn_status collect(shards *set, const json_t *weight_map, char **file_name
             if (!names_add(&set->index, t->name, set->count))
                 return tn_fail(err, TN_E_INPUT, safetensors_path(set->files[f]),
                                "tensor '%s' is in another file too and %s does not say which counts", t->name, INDEX);
-            t->file = f;
-            set->bytes += tn_tensor_count(&t->tensor) * (int64_t)tn_dtype_size(t->tensor.dtype);
+            t->file = safetensors_path(set->files[f]);
+            set->bytes += (int64_t)tn_dtype_bytes(t->tensor.dtype, tn_tensor_count(&t->tensor));
             set->count++;
         }
     }
@@ -236,6 +242,10 @@ void shards_close(shards *set)
         free(set->tensors[i].path);
     if (set->zeros)
         munmap((void *)(uintptr_t)set->zeros, ZEROS);
+    for (size_t i = 0; i < set->kept_count; i++)
+        free(set->kept[i]);
+    free(set->kept);
+    gguf_close(set->gguf);
     names_close(&set->index);
     free(set->files);
     free(set->tensors);
@@ -245,7 +255,7 @@ void shards_close(shards *set)
 
 tn_status shards_check(const shards *set, tn_error *err)
 {
-    tn_status status = TN_OK;
+    tn_status status = set->gguf ? gguf_check(set->gguf, err) : TN_OK;
     for (size_t i = 0; i < set->file_count && status == TN_OK; i++)
         status = tn_safetensors_check(set->files[i], err);
     return status;
@@ -254,15 +264,16 @@ tn_status shards_check(const shards *set, tn_error *err)
 uint64_t shards_identity(const shards *set)
 {
     uint64_t hash = HASH_START;
-    for (size_t i = 0; i < set->file_count; i++) {
+    size_t count = set->gguf ? gguf_file_count(set->gguf) : set->file_count;
+    for (size_t i = 0; i < count; i++) {
         struct stat st;
-        if (stat(safetensors_path(set->files[i]), &st) != 0)
+        if (stat(set->gguf ? gguf_path(set->gguf, i) : safetensors_path(set->files[i]), &st) != 0)
             return 0;
         const int64_t facts[] = {(int64_t)st.st_dev, (int64_t)st.st_ino, (int64_t)st.st_size,
                                  (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec};
         hash = hash_bytes(hash, facts, sizeof facts);
     }
-    return set->file_count > 0 ? hash : 0;
+    return count > 0 ? hash : 0;
 }
 
 shards *shards_record(tn_dtype dtype, tn_error *err)
@@ -292,7 +303,7 @@ static bool grow(shards *set)
 {
     if (set->count < set->capacity)
         return true;
-    size_t capacity = set->capacity ? 2 * set->capacity : 1024;
+    size_t capacity = set->capacity > 512 ? 2 * set->capacity : 1024;
     located *tensors = realloc(set->tensors, capacity * sizeof *tensors);
     if (!tensors)
         return false;
@@ -325,13 +336,72 @@ bool shards_promise(shards *set, const char *name, const char *path, tn_tensor *
 
 const char *shards_path(const shards *set, size_t index)
 {
-    return index < set->count ? set->tensors[index].path : NULL;
+    return index < set->count && set->zeros ? set->tensors[index].path : NULL;
+}
+
+shards *shards_of_gguf(struct gguf *file, tn_error *err)
+{
+    shards *set = calloc(1, sizeof *set);
+    char *folder = strdup(gguf_path(file, 0));
+    if (set && folder) {
+        *set = (shards){.folder = folder, .gguf = file};
+        return set;
+    }
+    free(folder);
+    free(set);
+    tn_fail(err, TN_E_MEMORY, gguf_path(file, 0), "out of memory");
+    gguf_close(file);
+    return NULL;
+}
+
+tn_status shards_add(shards *set, const char *name, const char *file, const tn_tensor *tensor,
+                     const shards_parts *parts, tn_error *err)
+{
+    char *copy = strdup(name);
+    if (!copy || !grow(set)) {
+        free(copy);
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory for tensor '%s'", name);
+    }
+    if (!names_add(&set->index, copy, set->count)) {
+        free(copy);
+        return tn_fail(err, TN_E_INPUT, file, "tensor '%s' is there twice", name);
+    }
+    located *t = &set->tensors[set->count++];
+    *t = (located){.name = copy, .path = copy, .file = file, .tensor = *tensor};
+    if (parts)
+        t->parts = *parts;
+    set->bytes += (int64_t)tn_dtype_bytes(tensor->dtype, tn_tensor_count(tensor));
+    return TN_OK;
+}
+
+void shards_hide(shards *set, const char *name)
+{
+    size_t i;
+    if (names_find(&set->index, name, &i))
+        set->tensors[i].hidden = set->tensors[i].taken = true;
+}
+
+void *shards_keep(shards *set, size_t bytes)
+{
+    void **kept = realloc(set->kept, (set->kept_count + 1) * sizeof *kept);
+    void *memory = kept ? aligned_alloc(64, (bytes / 64 + 1) * 64) : NULL;
+    if (kept)
+        set->kept = kept;
+    if (memory)
+        kept[set->kept_count++] = memory;
+    return memory;
+}
+
+shards_parts shards_parts_of(const shards *set, const char *name)
+{
+    size_t i;
+    return names_find(&set->index, name, &i) ? set->tensors[i].parts : (shards_parts){0};
 }
 
 bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
 {
     size_t i;
-    if (!names_find(&set->index, name, &i))
+    if (!names_find(&set->index, name, &i) || set->tensors[i].hidden)
         return false;
     *tensor = set->tensors[i].tensor;
     return true;
@@ -369,7 +439,7 @@ const char *shards_file_of(const shards *set, const char *name)
     size_t i;
     if (!names_find(&set->index, name, &i))
         return NULL;
-    return set->zeros ? set->folder : safetensors_path(set->files[set->tensors[i].file]);
+    return set->zeros ? set->folder : set->tensors[i].file;
 }
 
 tn_dtype shards_dtype(const shards *set)

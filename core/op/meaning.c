@@ -21,7 +21,8 @@ static const char *const dim_names[] = {"width",      "hidden",   "inter",   "ou
 static const char *const feature_names[] = {
     "bias",        "renorm",     "shared_expert", "shared_gate", "correction_bias", "groups", "route_scale",
     "f32_routing", "f32_router", "sparsity",      "partial",     "mrope",           "window", "softcap",
-    "sinks",       "scales",     "zero_points",   "input_scale", "expert_scale",    "chunk",  "shared_bias"};
+    "sinks",       "scales",     "zero_points",   "input_scale", "expert_scale",    "chunk",  "shared_bias",
+    "group_pairs", "mixed_types"};
 static const char *const role_names[] = {"weight",
                                          "bias",
                                          "gate",
@@ -44,7 +45,15 @@ static const char *const role_names[] = {"weight",
                                          "shared_gate_bias",
                                          "shared_up_bias",
                                          "shared_down_bias",
-                                         "decay"};
+                                         "decay",
+                                         "group_of_weight",
+                                         "group_of_gate",
+                                         "group_of_up",
+                                         "group_of_down",
+                                         "group_of_gate_up",
+                                         "group_of_shared_gate",
+                                         "group_of_shared_up",
+                                         "group_of_shared_down"};
 static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity", "limit", "alpha"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)

@@ -100,6 +100,7 @@ typedef enum tn_layout {
 #define TN_HAS_CHUNK (UINT64_C(1) << 19)          /* attention: within TN_DIM_CHUNK            */
 #define TN_HAS_SHARED_BIAS (UINT64_C(1) << 20)    /* block: on every product of the shared expert */
 #define TN_HAS_GROUP_PAIRS (UINT64_C(1) << 21)    /* route: groups are ranked by their two best, not by the best */
+#define TN_HAS_MIXED (UINT64_C(1) << 22)          /* weights are of several types: see each parameter  */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
@@ -136,7 +137,12 @@ typedef enum tn_num {
 } tn_num;
 
 /* Which parameter of a site a tensor is. Scales and zero points of quantised weights have roles of their own, 32 and 64
- * above that of the weight. */
+ * above that of the weight, and where groups of columns are scattered so has the group of each column.
+ *
+ * A quantised weight [out,in] means (code - zero) * scale. Scales are [out,groups] of f32, bf16, f16, F8_E4M3 or F8_E8M0,
+ * a row's stride 0 where all rows share one; zero points are [out,groups] of the codes' type (U8 for U4), absent 8 for
+ * U4 and 0 for others; of E2M1 it is f32 [1], which scales are divided by. A group is of in columns where there is one
+ * of them, else of the 2^n columns, n the least, that give so many groups; or of those that TN_ROLE_GROUP_OF names. */
 typedef enum tn_role {
     TN_ROLE_WEIGHT = 0,
     TN_ROLE_BIAS = 1,
@@ -161,6 +167,7 @@ typedef enum tn_role {
     TN_ROLE_SHARED_UP_BIAS = 20,
     TN_ROLE_SHARED_DOWN_BIAS = 21, /* [H]                                                     */
     TN_ROLE_DECAY = 22,            /* GATED_DELTA_RULE: [K], log of the rate of forgetting   */
+    TN_ROLE_FIRST_GROUP = 23,      /* [in] i32, the group of each column; see TN_ROLE_GROUP_OF  */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,
     TN_ROLE_MAX = 96
@@ -168,6 +175,10 @@ typedef enum tn_role {
 
 #define TN_ROLE_SCALE_OF(role) ((tn_role)(TN_ROLE_FIRST_SCALE + (int)(role)))
 #define TN_ROLE_ZERO_OF(role) ((tn_role)(TN_ROLE_FIRST_ZERO + (int)(role)))
+/* 23 to 30: of WEIGHT, GATE, UP, DOWN, GATE_UP, SHARED_GATE, SHARED_UP, SHARED_DOWN; no other weight has any. */
+#define TN_ROLE_GROUP_OF(role)                                                                                         \
+    ((tn_role)((int)(role) + TN_ROLE_FIRST_GROUP -                                                                     \
+               ((int)(role) >= TN_ROLE_SHARED_GATE ? 8 : (int)(role) >= TN_ROLE_GATE ? 1 : 0)))
 
 /* ---- names ------------------------------------------------------------------------------------ */
 

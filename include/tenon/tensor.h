@@ -25,7 +25,7 @@ typedef enum tn_dtype {
     TN_F8_E4M3 = 11,
     TN_F8_E5M2 = 12,
     TN_F8_E8M0 = 13,
-    TN_U4 = 14, /* two elements in a byte, the first in the low half                              */
+    TN_U4 = 14, /* two elements in a byte, the first in the low half; 0 is stored as 8 (docs/quantised.md) */
     TN_I4 = 15,
     /* Types of blocks that carry their scales, with the names and layouts of GGUF. */
     TN_Q4_0 = 16,
@@ -41,6 +41,19 @@ typedef enum tn_dtype {
     TN_IQ4_NL = 26,
     TN_IQ4_XS = 27,
     TN_MXFP4 = 28,
+    TN_NVFP4 = 29,
+    TN_IQ1_S = 30,
+    TN_IQ1_M = 31,
+    TN_IQ2_XXS = 32,
+    TN_IQ2_XS = 33,
+    TN_IQ2_S = 34,
+    TN_IQ3_XXS = 35,
+    TN_IQ3_S = 36,
+    TN_TQ1_0 = 37,
+    TN_TQ2_0 = 38,
+    /* Two elements in a byte whose values are those of a table; scales lie beside them. */
+    TN_E2M1 = 39, /* the first in the low half: 0 .5 1 1.5 2 3 4 6, from 8 on negative                */
+    TN_NF4 = 40,  /* the first in the high half: the 16 levels of bitsandbytes                        */
     TN_DTYPE_COUNT
 } tn_dtype;
 
