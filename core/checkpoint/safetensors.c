@@ -3,7 +3,7 @@
 #include "checkpoint/safetensors.h"
 #include "base/file.h"
 #include "base/structs.h"
-#include "checkpoint/names.h"
+#include "base/names.h"
 #include "checkpoint/scan.h"
 
 #include <stdlib.h>

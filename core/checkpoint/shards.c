@@ -3,8 +3,8 @@
 #include "base/hash.h"
 #include "base/file.h"
 #include "base/json_memory.h"
-#include "checkpoint/gguf.h"
-#include "checkpoint/names.h"
+#include "base/gguf.h"
+#include "base/names.h"
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* A map from names to numbers: open addressing over a table that is at most half full. */
-#include "checkpoint/names.h"
+#include "base/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* One checkpoint in .gguf files. */
-#include "checkpoint/gguf.h"
+#include "base/gguf.h"
 
 #include <string.h>
 

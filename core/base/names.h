@@ -1,4 +1,4 @@
-/* Inside core/checkpoint: a map from names to numbers. */
+/* Inside core: a map from names to numbers. */
 #ifndef TENON_CORE_NAMES_H
 #define TENON_CORE_NAMES_H
 
