@@ -79,25 +79,55 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_
     return s;
 }
 
-/* A product with rows first .. first + count - 1 of every head's part of kv_b_proj: [in,out] to absorb what would meet
- * keys, [out,in] to expand values. */
-static tn_site *build_product(graph_builder *b, const graph_module *m, const mla_spec *spec, const graph_site *kv_b,
-                              tn_layout layout, int64_t first, int64_t count)
+/* Rows of a matrix that has the same number of them for every head: those of head n are first + n * step and on. */
+typedef struct head_rows {
+    tn_tensor matrix;
+    int64_t first, step, count;
+} head_rows;
+
+/* A product of each head with its rows: y = x W as they lie (LIST_IO), or y = x W^T (EXPERT_LIST). */
+static tn_site *build_product(graph_builder *b, const graph_module *m, const mla_spec *spec, tn_layout layout,
+                              const head_rows *rows)
 {
     tn_site *step = build_step(b, m, TN_OP_GROUPED_MATMUL, 0);
     tn_tensor *list = step ? calloc((size_t)spec->heads, sizeof *list) : NULL;
     if (!list)
         return step ? build_fail(b, TN_E_MEMORY, m->path, "out of memory") : NULL;
     for (int64_t n = 0; n < spec->heads; n++)
-        list[n] = build_rows(b, kv_b->site.param[TN_ROLE_WEIGHT].tensors, n * (spec->nope + spec->v) + first, count);
+        list[n] = build_rows(b, &rows->matrix, rows->first + n * rows->step, rows->count);
     build_step_params(b, step, TN_ROLE_WEIGHT, list, spec->heads);
     free(list);
-    bool absorbs = layout == TN_LAYOUT_LIST_IO;
+    int64_t columns = rows->matrix.shape[1];
+    bool turned = layout == TN_LAYOUT_LIST_IO;
     step->meaning[TN_AXIS_LAYOUT] = layout;
-    step->dim[TN_DIM_HIDDEN] = absorbs ? count : spec->kv_rank;
-    step->dim[TN_DIM_OUT] = absorbs ? spec->kv_rank : count;
+    step->dim[TN_DIM_HIDDEN] = turned ? rows->count : columns;
+    step->dim[TN_DIM_OUT] = turned ? columns : rows->count;
     step->dim[TN_DIM_EXPERTS] = spec->heads;
     return step;
+}
+
+/* One matrix for all heads: rows that absorb what would meet keys, below them those that expand values. */
+static void build_joined(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
+{
+    int64_t step = spec->nope + spec->v;
+    a->kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * step, false, NULL);
+    if (!a->kv_b)
+        return;
+    head_rows absorb = {a->kv_b->site.param[TN_ROLE_WEIGHT].tensors[0], 0, step, spec->nope};
+    head_rows expand = {absorb.matrix, spec->nope, step, spec->v};
+    a->absorb = build_product(b, a->kv_b->module, spec, TN_LAYOUT_LIST_IO, &absorb);
+    a->expand = build_product(b, a->kv_b->module, spec, TN_LAYOUT_EXPERT_LIST, &expand);
+}
+
+/* A matrix of its own for either, the first with its dimensions changed over: so files of llama.cpp have them. */
+static tn_site *build_part(graph_builder *b, graph_module *parent, const mla_spec *spec, const char *name, int64_t out,
+                           int64_t in)
+{
+    graph_module *m = build_module(b, parent, name, "Linear");
+    head_rows rows = {.step = out, .count = out};
+    if (!build_tensor(b, m, "weight", 2, (int64_t[]){spec->heads * out, in}, &rows.matrix))
+        return NULL;
+    return build_product(b, m, spec, TN_LAYOUT_EXPERT_LIST, &rows);
 }
 
 static void build_queries(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
@@ -123,15 +153,16 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
     build_queries(b, m, spec, a);
     a->kv_a = parts_linear(b, m, "kv_a_proj_with_mqa", spec->hidden, rank + spec->rope, spec->bias, NULL);
     a->kv_norm = parts_norm(b, m, "kv_a_layernorm", &spec->norm, rank, false);
-    a->kv_b = parts_linear(b, m, "kv_b_proj", rank, heads * (spec->nope + spec->v), false, NULL);
+    if (build_has(b, m, "k_b_proj.weight")) {
+        a->absorb = build_part(b, m, spec, "k_b_proj", rank, spec->nope);
+        a->expand = build_part(b, m, spec, "v_b_proj", spec->v, rank);
+    } else {
+        build_joined(b, m, spec, a);
+    }
     a->o = parts_linear(b, m, "o_proj", heads * spec->v, spec->hidden, spec->bias, NULL);
     a->copy = build_step(b, m, TN_OP_COPY, rank);
     if (spec->scale_q)
         a->row_scale = build_step(b, m, TN_OP_ROW_SCALE, heads * (spec->nope + spec->rope));
-    if (!a->kv_b)
-        return;
-    a->absorb = build_product(b, a->kv_b->module, spec, a->kv_b, TN_LAYOUT_LIST_IO, 0, spec->nope);
-    a->expand = build_product(b, a->kv_b->module, spec, a->kv_b, TN_LAYOUT_EXPERT_LIST, spec->nope, spec->v);
 }
 
 static model_layer mla_cache(const void *from)
