@@ -148,7 +148,8 @@ tn_status shards_check(const shards *set, tn_error *err);
 uint64_t shards_identity(const shards *set);
 int64_t shards_bytes(const shards *set);                         /* of all tensors                               */
 const char *shards_file_of(const shards *set, const char *name); /* for messages; NULL if absent */
-/* bf16 where a tensor is quantised, else the first floating dtype met, in file order; TN_DTYPE_NONE when there is none. */
+/* bf16 where a tensor is quantised, else the first floating dtype met, in file order; TN_DTYPE_NONE when there is none.
+ */
 tn_dtype shards_dtype(const shards *set);
 
 #endif

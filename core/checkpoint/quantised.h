@@ -15,15 +15,21 @@ typedef struct quantised {
     int64_t group;    /* columns of a group; 0: as the number of groups says                               */
     uint32_t bits;    /* bit n: codes of n bits may occur                                                  */
     bool symmetric;   /* zero points are in the middle, whatever is stored                                 */
-    bool less_one;    /* they are stored less one                                                          */
+    int32_t add;      /* to zero points as they are stored                                                 */
     tn_error *err;
 } quantised;
 
-/* One kind of tensor: those whose names end in leaf; what stands before is the stem. Tensors that a rule has hidden
- * meet no other. */
+typedef struct quantised_part {
+    char name[QUANTISED_NAME];
+    const char *file;
+    tn_tensor tensor;
+} quantised_part;
+
+/* One kind of tensor: those whose names end in leaf; what stands before is the stem. Each rule meets all tensors before
+ * the next one does; those that a rule has hidden meet no other. */
 typedef struct quantised_rule {
     const char *leaf;
-    tn_status (*turn)(quantised *q, const char *stem);
+    tn_status (*turn)(quantised *q, const char *stem, quantised_part *part);
 } quantised_rule;
 
 typedef struct quantised_method {
@@ -35,12 +41,6 @@ extern const quantised_method quantised_fp8, quantised_compressed, quantised_gpt
     quantised_bitsandbytes, quantised_modelopt;
 
 /* ---- tensors by name (quantised_parts.c) ------------------------------------------------------- */
-
-typedef struct quantised_part {
-    char name[QUANTISED_NAME];
-    const char *file;
-    tn_tensor tensor;
-} quantised_part;
 
 /* The tensor stem + leaf; false where there is none. Without one need fails, naming the tensor that it belongs to. */
 bool quantised_find(const quantised *q, const char *stem, const char *leaf, quantised_part *part);
@@ -84,11 +84,11 @@ tn_status quantised_turned_scales(const quantised *q, quantised_part *scale, tn_
 tn_status quantised_add(const quantised *q, const char *stem, const char *leaf, const quantised_part *from,
                         const tn_tensor *codes, const shards_parts *parts);
 
-/* Hides stem + leaf; spent: it was copied, and its pages of the file are given back. */
-void quantised_drop(const quantised *q, const char *stem, const char *leaf, bool spent);
+/* Hides it; spent: it was copied, and its pages of the file are given back. */
+void quantised_drop(const quantised *q, const quantised_part *part, bool spent);
 
 /* A rule: the tensor is of no use here. */
-tn_status quantised_ignore(quantised *q, const char *stem, const char *leaf);
+tn_status quantised_ignore(quantised *q, const char *stem, quantised_part *part);
 
 /* ---- codes in words (quantised_packed.c) -------------------------------------------------------- */
 

@@ -32,8 +32,8 @@ tn_status quantised_need(const quantised *q, const char *stem, const char *leaf,
 {
     if (quantised_find(q, stem, leaf, part))
         return TN_OK;
-    return tn_fail(q->err, TN_E_INPUT, beside->file, "tensor '%s%s' is not there, which '%s' needs; fetch the files again",
-                   stem, leaf, beside->name);
+    return tn_fail(q->err, TN_E_INPUT, beside->file,
+                   "tensor '%s%s' is not there, which '%s' needs; fetch the files again", stem, leaf, beside->name);
 }
 
 tn_status quantised_fail(const quantised *q, const quantised_part *part, const char *format, ...)
@@ -99,19 +99,17 @@ tn_status quantised_add(const quantised *q, const char *stem, const char *leaf, 
     return shards_add(q->set, name, from->file, codes, parts, q->err);
 }
 
-void quantised_drop(const quantised *q, const char *stem, const char *leaf, bool spent)
+void quantised_drop(const quantised *q, const quantised_part *part, bool spent)
 {
-    quantised_part part;
-    if (!quantised_find(q, stem, leaf, &part))
-        return;
-    shards_hide(q->set, part.name);
+    shards_hide(q->set, part->name);
     if (spent)
-        mapped_forget(part.tensor.data, tn_dtype_bytes(part.tensor.dtype, tn_tensor_count(&part.tensor)));
+        mapped_forget(part->tensor.data, tn_dtype_bytes(part->tensor.dtype, tn_tensor_count(&part->tensor)));
 }
 
-tn_status quantised_ignore(quantised *q, const char *stem, const char *leaf)
+tn_status quantised_ignore(quantised *q, const char *stem, quantised_part *part)
 {
-    quantised_drop(q, stem, leaf, false);
+    (void)stem;
+    quantised_drop(q, part, false);
     return TN_OK;
 }
 
@@ -255,7 +253,7 @@ tn_status quantised_scales(const quantised *q, quantised_part *scale, int64_t ro
     *out = scale->tensor;
     if (status != TN_OK || (status = quantised_align(q, scale, out)) != TN_OK)
         return status;
-    if (tn_tensor_count(out) == 1) {
+    if (tn_tensor_count(out) == 1 && (out->ndim < 2 || !q->block[0])) {
         *out = (tn_tensor){
             .data = out->data, .dtype = out->dtype, .ndim = 2, .shape = {rows, 1}, .stride = {rows > 1 ? 0 : 1, 1}};
         return TN_OK;
