@@ -68,9 +68,7 @@ static tn_status open_weights(tn_model *m, const char *folder, tn_error *err)
 {
     tn_status status = TN_OK;
     config_reader root = config_root(m->config, &status, err);
-    if (m->weights)
-        return TN_OK;
-    if (!(m->weights = shards_open(folder, err)))
+    if (!m->weights && !(m->weights = shards_open(folder, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
     return quantised_resolve(m->weights, &root, tn_parallel_for, err);
 }
