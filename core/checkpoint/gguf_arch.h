@@ -11,16 +11,16 @@ typedef struct gguf_rename {
 } gguf_rename;
 
 enum {
-    GGUF_PAIRS = 1,    /* rows of q and k are stored so that neighbours are rotated, unlike Hugging Face's      */
-    GGUF_PLUS_ONE = 2, /* norms are stored as 1 + w                                                          */
-    GGUF_PARTIAL = 4,  /* a part of each head may be rotated                                                 */
-    GGUF_LATENT = 8,   /* keys and values are products of a latent                                           */
+    GGUF_PAIRS = 1,     /* rows of q and k are stored so that neighbours are rotated, unlike Hugging Face's      */
+    GGUF_PLUS_ONE = 2,  /* norms are stored as 1 + w                                                          */
+    GGUF_PARTIAL = 4,   /* a part of each head may be rotated                                                 */
+    GGUF_LATENT = 8,    /* keys and values are products of a latent                                           */
     GGUF_TWO_ROPES = 16 /* layers with a window have a rotation of their own, without scaling                */
 };
 
 typedef struct gguf_arch {
-    const char *name;       /* general.architecture                                                          */
-    const char *when;       /* this row only where the number of this key is not 0, or is `is`; NULL: always    */
+    const char *name; /* general.architecture                                                          */
+    const char *when; /* this row only where the number of this key is not 0, or is `is`; NULL: always    */
     int64_t is;
     const char *model_type, *class_name;
     unsigned traits;

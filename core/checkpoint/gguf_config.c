@@ -22,8 +22,7 @@ typedef struct maker {
 static void fail(maker *m, const char *key, const char *what)
 {
     if (m->status == TN_OK)
-        m->status =
-            tn_fail(m->err, TN_E_INPUT, gguf_path(m->file, 0), "key '%s.%s' %s", m->arch->name, key, what);
+        m->status = tn_fail(m->err, TN_E_INPUT, gguf_path(m->file, 0), "key '%s.%s' %s", m->arch->name, key, what);
 }
 
 /* Takes value. */
@@ -160,8 +159,8 @@ static void copy_field(maker *m, const struct field *f)
 static const struct presence {
     const char *tensor, *config;
 } presence[] = {
-    {"blk.0.attn_q.bias", "attention_bias"}, {"blk.0.attn_q.bias", "use_bias"},
-    {"blk.0.ffn_up.bias", "mlp_bias"},       {"blk.0.attn_output.bias", "attention_out_bias"},
+    {"blk.0.attn_q.bias", "attention_bias"},     {"blk.0.attn_q.bias", "use_bias"},
+    {"blk.0.ffn_up.bias", "mlp_bias"},           {"blk.0.attn_output.bias", "attention_out_bias"},
     {"blk.0.attn_q_norm.weight", "use_qk_norm"},
 };
 
@@ -178,8 +177,7 @@ static void copy_fields(maker *m)
     for (size_t i = 0; i < sizeof presence / sizeof *presence; i++)
         put(m, presence[i].config, json_boolean(has(m, presence[i].tensor)));
     put(m, "tie_word_embeddings", json_boolean(!has(m, "output.weight")));
-    put(m, "num_hidden_layers",
-        json_integer(made(m, "num_hidden_layers") - integer_or(m, "nextn_predict_layers", 0)));
+    put(m, "num_hidden_layers", json_integer(made(m, "num_hidden_layers") - integer_or(m, "nextn_predict_layers", 0)));
 }
 
 /* ---- what follows from tensors ------------------------------------------------------------------------ */

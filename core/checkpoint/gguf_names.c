@@ -156,9 +156,8 @@ static void add_biases(reader *r, const source *gate, const char *prefix, const 
     char name[NAME];
     text_cut(name, sizeof name, "%.*s.ffn_up_exps.bias", (int)(strlen(gate->name) - strlen(".ffn_gate_exps.bias")),
              gate->name);
-    if (!find(r, name, &up) || gate->tensor.ndim != 2 || up.tensor.ndim != 2 ||
-        up.tensor.dtype != gate->tensor.dtype || up.tensor.shape[0] != gate->tensor.shape[0] ||
-        up.tensor.shape[1] != gate->tensor.shape[1]) {
+    if (!find(r, name, &up) || gate->tensor.ndim != 2 || up.tensor.ndim != 2 || up.tensor.dtype != gate->tensor.dtype ||
+        up.tensor.shape[0] != gate->tensor.shape[0] || up.tensor.shape[1] != gate->tensor.shape[1]) {
         fail(r, gate, "has no like beside it in ffn_up_exps.bias");
         return;
     }
