@@ -30,8 +30,8 @@ static const gguf_rename usual[] = {
     {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
     {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
     {"attn_kv_b", "self_attn.kv_b_proj"},
-    {"attn_k_b", "self_attn.kv_b_proj.k.#"},
-    {"attn_v_b", "self_attn.kv_b_proj.v.#"},
+    {"attn_k_b", "self_attn.k_b_proj.#"}, /* of a head: [kv_lora_rank, nope]                       */
+    {"attn_v_b", "self_attn.v_b_proj.#"}, /* [v, kv_lora_rank]                                     */
     {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
@@ -137,7 +137,8 @@ static const gguf_arch archs[] = {
     {"gemma", NULL, 0, "gemma", "GemmaForCausalLM", GGUF_PLUS_ONE, 0, NULL, NULL},
     {"gemma2", NULL, 0, "gemma2", "Gemma2ForCausalLM", GGUF_PLUS_ONE, 2,
      "{\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null}", gemma},
-    {"gemma3", NULL, 0, "gemma3_text", "Gemma3ForCausalLM", GGUF_PLUS_ONE | GGUF_TWO_ROPES, 6, NULL, gemma},
+    {"gemma3", NULL, 0, "gemma3_text", "Gemma3ForCausalLM", GGUF_PLUS_ONE | GGUF_TWO_ROPES, 6,
+     "{\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null}", gemma},
     {"glm4", NULL, 0, "glm4", "Glm4ForCausalLM", GGUF_PARTIAL, 0, NULL, glm4},
     {"glm4moe", NULL, 0, "glm4_moe", "Glm4MoeForCausalLM", GGUF_PARTIAL, 0, NULL, shared_experts},
     {"gpt-oss", NULL, 0, "gpt_oss", "GptOssForCausalLM", 0, 2, NULL, gpt_oss},
