@@ -155,10 +155,10 @@ static void read_projection(graph_builder *b, graph_module *m, const char *proje
 }
 
 /* A file with more experts than config.json says is not of that config. */
-static void refuse_more(graph_builder *b, graph_module *m, const moe_parts_spec *spec, const char *gate)
+static void refuse_more(graph_builder *b, graph_module *m, const moe_parts_spec *spec)
 {
     char name[64];
-    snprintf(name, sizeof name, "%lld.%s.weight", (long long)spec->experts, gate);
+    snprintf(name, sizeof name, "%lld.%s.weight", (long long)spec->experts, spec->names->gate);
     if (build_has(b, m, name))
         build_fail(b, TN_E_INPUT, m->path, "the checkpoint has an expert %lld, %s of config.json is %lld",
                    (long long)spec->experts, spec->experts_key ? spec->experts_key : "num_experts",
@@ -167,15 +167,14 @@ static void refuse_more(graph_builder *b, graph_module *m, const moe_parts_spec 
 
 static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
 {
-    static const moe_parts_names usual = {MOE_PARTS_USUAL}; /* of stacks that are quantised, expert by expert */
-    const moe_parts_names *n = spec->names->gate ? spec->names : &usual;
+    const moe_parts_names *n = spec->names;
     int64_t in[2] = {spec->inter, spec->hidden}, out[2] = {spec->hidden, spec->inter}, count = spec->experts;
     tn_tensor *list = b->status == TN_OK ? calloc((size_t)count, sizeof *list) : NULL;
     if (!list) {
         build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld experts", (long long)count);
         return;
     }
-    refuse_more(b, m, spec, n->gate);
+    refuse_more(b, m, spec);
     read_projection(b, m, n->gate, in, count, list);
     build_param(b, s, TN_ROLE_GATE, list, count);
     read_projection(b, m, n->up, in, count, list);
@@ -183,6 +182,14 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
     read_projection(b, m, n->down, out, count, list);
     build_param(b, s, TN_ROLE_DOWN, list, count);
     free(list);
+}
+
+/* Does the file have the stacks, or should it? */
+static bool is_stacked(const graph_builder *b, const graph_module *m, const moe_parts_names *n)
+{
+    char name[64];
+    snprintf(name, sizeof name, "0.%s.weight", n->gate);
+    return n->stacks ? !build_has(b, m, name) : build_has(b, m, n->all_gate_up);
 }
 
 graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_parts_spec *spec, graph_site *outer)
@@ -193,7 +200,7 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
     tn_layout layout = TN_LAYOUT_EXPERT_LIST;
     if (!s)
         return NULL;
-    if (n->gate ? build_has(b, m, n->all_gate_up) : !build_has(b, m, "0.gate_proj.weight"))
+    if (is_stacked(b, m, n))
         layout = read_stacked(b, m, spec, s);
     else
         read_list(b, m, spec, s);
