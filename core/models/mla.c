@@ -2,13 +2,14 @@
 #include "models/mla.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { MAX_DIM = 1 << 16 };
 
 typedef struct mla {
     graph_site *q_a, *q_norm, *q_b; /* q_a NULL: q_b is q_proj                                   */
-    graph_site *kv_a, *kv_norm, *kv_b, *o;
+    graph_site *kv_a, *kv_norm, *o;
     graph_site *site;          /* ATTENTION                                                      */
     tn_site *absorb, *expand;  /* GROUPED_MATMUL by head: queries to latents, latents to values  */
     tn_site *copy, *row_scale; /* row_scale: or NULL                                             */
@@ -79,55 +80,62 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_
     return s;
 }
 
-/* Rows of a matrix that has the same number of them for every head: those of head n are first + n * step and on. */
-typedef struct head_rows {
-    tn_tensor matrix;
-    int64_t first, step, count;
-} head_rows;
-
-/* A product of each head with its rows: y = x W as they lie (LIST_IO), or y = x W^T (EXPERT_LIST). */
-static tn_site *build_product(graph_builder *b, const graph_module *m, const mla_spec *spec, tn_layout layout,
-                              const head_rows *rows)
+/* A product with a matrix of every head: to absorb what would meet keys, or to expand values. */
+static tn_site *build_product(graph_builder *b, const graph_module *m, const tn_tensor *list, int64_t heads,
+                              tn_layout layout, int64_t in, int64_t out)
 {
     tn_site *step = build_step(b, m, TN_OP_GROUPED_MATMUL, 0);
-    tn_tensor *list = step ? calloc((size_t)spec->heads, sizeof *list) : NULL;
-    if (!list)
-        return step ? build_fail(b, TN_E_MEMORY, m->path, "out of memory") : NULL;
-    for (int64_t n = 0; n < spec->heads; n++)
-        list[n] = build_rows(b, &rows->matrix, rows->first + n * rows->step, rows->count);
-    build_step_params(b, step, TN_ROLE_WEIGHT, list, spec->heads);
-    free(list);
-    int64_t columns = rows->matrix.shape[1];
-    bool turned = layout == TN_LAYOUT_LIST_IO;
+    build_step_params(b, step, TN_ROLE_WEIGHT, list, heads);
+    if (!step)
+        return NULL;
     step->meaning[TN_AXIS_LAYOUT] = layout;
-    step->dim[TN_DIM_HIDDEN] = turned ? rows->count : columns;
-    step->dim[TN_DIM_OUT] = turned ? columns : rows->count;
-    step->dim[TN_DIM_EXPERTS] = spec->heads;
+    step->dim[TN_DIM_HIDDEN] = in;
+    step->dim[TN_DIM_OUT] = out;
+    step->dim[TN_DIM_EXPERTS] = heads;
     return step;
 }
 
-/* One matrix for all heads: rows that absorb what would meet keys, below them those that expand values. */
-static void build_joined(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
+/* Both products, with rows of kv_b_proj; those for keys as [in,out]. list has room for a head each. */
+static void build_products(graph_builder *b, graph_module *m, const mla_spec *spec, tn_tensor *list, mla *a)
 {
-    int64_t step = spec->nope + spec->v;
-    a->kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * step, false, NULL);
-    if (!a->kv_b)
+    int64_t rows = spec->nope + spec->v;
+    const graph_site *kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL);
+    if (!kv_b)
         return;
-    head_rows absorb = {a->kv_b->site.param[TN_ROLE_WEIGHT].tensors[0], 0, step, spec->nope};
-    head_rows expand = {absorb.matrix, spec->nope, step, spec->v};
-    a->absorb = build_product(b, a->kv_b->module, spec, TN_LAYOUT_LIST_IO, &absorb);
-    a->expand = build_product(b, a->kv_b->module, spec, TN_LAYOUT_EXPERT_LIST, &expand);
+    const tn_tensor *weight = kv_b->site.param[TN_ROLE_WEIGHT].tensors;
+    for (int64_t n = 0; n < spec->heads; n++)
+        list[n] = build_rows(b, weight, n * rows, spec->nope);
+    a->absorb = build_product(b, kv_b->module, list, spec->heads, TN_LAYOUT_LIST_IO, spec->nope, spec->kv_rank);
+    for (int64_t n = 0; n < spec->heads; n++)
+        list[n] = build_rows(b, weight, n * rows + spec->nope, spec->v);
+    a->expand = build_product(b, kv_b->module, list, spec->heads, TN_LAYOUT_EXPERT_LIST, spec->kv_rank, spec->v);
 }
 
-/* A matrix of its own for either, the first with its dimensions changed over: so files of llama.cpp have them. */
-static tn_site *build_part(graph_builder *b, graph_module *parent, const mla_spec *spec, const char *name, int64_t out,
-                           int64_t in)
+/* One of them of files that have kv_b_proj in two (.gguf), head by head, those for keys turned. */
+static tn_site *build_half(graph_builder *b, graph_module *parent, const char *name, tn_tensor *list, int64_t heads,
+                           int64_t in, int64_t out)
 {
     graph_module *m = build_module(b, parent, name, "Linear");
-    head_rows rows = {.step = out, .count = out};
-    if (!build_tensor(b, m, "weight", 2, (int64_t[]){spec->heads * out, in}, &rows.matrix))
-        return NULL;
-    return build_product(b, m, spec, TN_LAYOUT_EXPERT_LIST, &rows);
+    for (int64_t n = 0; n < heads && m; n++) {
+        char tensor[32];
+        snprintf(tensor, sizeof tensor, "%lld.weight", (long long)n);
+        build_tensor(b, m, tensor, 2, (int64_t[]){out, in}, &list[n]);
+    }
+    return build_product(b, m, list, heads, TN_LAYOUT_EXPERT_LIST, in, out);
+}
+
+static void build_kv_b(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
+{
+    tn_tensor *list = m ? calloc((size_t)spec->heads, sizeof *list) : NULL;
+    if (!list) {
+        build_fail(b, TN_E_MEMORY, "graph", "out of memory");
+    } else if (build_has(b, m, "k_b_proj.0.weight")) {
+        a->absorb = build_half(b, m, "k_b_proj", list, spec->heads, spec->nope, spec->kv_rank);
+        a->expand = build_half(b, m, "v_b_proj", list, spec->heads, spec->kv_rank, spec->v);
+    } else {
+        build_products(b, m, spec, list, a);
+    }
+    free(list);
 }
 
 static void build_queries(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
@@ -153,12 +161,7 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
     build_queries(b, m, spec, a);
     a->kv_a = parts_linear(b, m, "kv_a_proj_with_mqa", spec->hidden, rank + spec->rope, spec->bias, NULL);
     a->kv_norm = parts_norm(b, m, "kv_a_layernorm", &spec->norm, rank, false);
-    if (build_has(b, m, "k_b_proj.weight")) {
-        a->absorb = build_part(b, m, spec, "k_b_proj", rank, spec->nope);
-        a->expand = build_part(b, m, spec, "v_b_proj", spec->v, rank);
-    } else {
-        build_joined(b, m, spec, a);
-    }
+    build_kv_b(b, m, spec, a);
     a->o = parts_linear(b, m, "o_proj", heads * spec->v, spec->hidden, spec->bias, NULL);
     a->copy = build_step(b, m, TN_OP_COPY, rank);
     if (spec->scale_q)
