@@ -2,7 +2,6 @@
  * row by row, and its parts fit. */
 #include "fuzz.h"
 #include "fuzz_folder.h"
-#include "fuzz_json.h"
 #include "fuzz_safetensors.h"
 #include "base/blocks.h"
 #include "checkpoint/checkpoint.h"
