@@ -47,122 +47,46 @@ static const gguf_rename usual[] = {
     {0},
 };
 
-static const gguf_rename fused[] = {{"ffn_up", "mlp.gate_up_proj"}, {0}};
+static const gguf_rename phi3[] = {{"ffn_up", "mlp.gate_up_proj"}, {0}};
 
-static const gguf_rename numbered[] = {{"ffn_gate_exps", "mlp.experts.#.w1"},
-                                       {"ffn_up_exps", "mlp.experts.#.w3"},
-                                       {"ffn_down_exps", "mlp.experts.#.w2"},
-                                       {"exp_probs_b.bias", "mlp.e_score_correction_bias"},
-                                       {0}};
+static const gguf_rename mixtral[] = {{"ffn_gate_exps", "mlp.experts.#.w1"},
+                                      {"ffn_up_exps", "mlp.experts.#.w3"},
+                                      {"ffn_down_exps", "mlp.experts.#.w2"},
+                                      {0}};
 
 static const gguf_rename shared_experts[] = {{"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
                                              {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                              {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
                                              {0}};
 
-static const gguf_rename ernie[] = {{"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
-                                    {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"},
-                                    {0}};
-
 static const gguf_rename gemma[] = {{"ffn_norm", "pre_feedforward_layernorm"}, {0}};
-
-static const gguf_rename glm4[] = {{"ffn_up", "mlp.gate_up_proj"},
-                                   {"post_attention_norm", "post_self_attn_layernorm"},
-                                   {"post_ffw_norm", "post_mlp_layernorm"},
-                                   {0}};
 
 static const gguf_rename gpt_oss[] = {{"ffn_gate_inp", "mlp.router"},
                                       {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias"},
                                       {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
                                       {0}};
 
-static const gguf_rename granitemoe[] = {{"ffn_gate_inp", "block_sparse_moe.router"},
-                                         {"ffn_gate_exps", "block_sparse_moe.experts.#.gate_proj"},
-                                         {"ffn_up_exps", "block_sparse_moe.experts.#.up_proj"},
-                                         {"ffn_down_exps", "block_sparse_moe.experts.#.down_proj"},
-                                         {0}};
-
-static const gguf_rename hunyuan[] = {{"ffn_gate_inp", "mlp.gate.wg"},
-                                      {"attn_q_norm", "self_attn.query_layernorm"},
-                                      {"attn_k_norm", "self_attn.key_layernorm"},
-                                      {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
-                                      {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
-                                      {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
-                                      {0}};
-
-static const gguf_rename lfm2[] = {{"token_embd_norm", "model.embedding_norm"},
-                                   {"output_norm", "model.embedding_norm"},
-                                   {"attn_norm", "operator_norm"},
-                                   {"ffn_norm", "ffn_norm"},
-                                   {"attn_output", "self_attn.out_proj"},
-                                   {"attn_q_norm", "self_attn.q_layernorm"},
-                                   {"attn_k_norm", "self_attn.k_layernorm"},
-                                   {"ffn_gate", "feed_forward.w1"},
-                                   {"ffn_up", "feed_forward.w3"},
-                                   {"ffn_down", "feed_forward.w2"},
-                                   {"shortconv.conv", "conv.conv"},
-                                   {"shortconv.in_proj", "conv.in_proj"},
-                                   {"shortconv.out_proj", "conv.out_proj"},
-                                   {0}};
-
-static const gguf_rename llama4[] = {{"ffn_gate", "feed_forward.gate_proj"},
-                                     {"ffn_up", "feed_forward.up_proj"},
-                                     {"ffn_down", "feed_forward.down_proj"},
-                                     {"ffn_gate_inp", "feed_forward.router"},
-                                     {"ffn_gate_exps", "feed_forward.experts.#.gate_proj"},
-                                     {"ffn_up_exps", "feed_forward.experts.#.up_proj"},
-                                     {"ffn_down_exps", "feed_forward.experts.#.down_proj"},
-                                     {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
-                                     {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
-                                     {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
-                                     {0}};
-
-static const gguf_rename starcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}, {0}};
-
 /* ---- architectures ------------------------------------------------------------------------------ */
 
+/* What classes would otherwise take from their defaults. */
 #define LATENT "\"q_lora_rank\": null, \"routed_scaling_factor\": 1.0"
+#define NO_CAPS "{\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null}"
 
 static const gguf_arch archs[] = {
-    {"cohere2", NULL, 0, "cohere2", "Cohere2ForCausalLM", 0, 4, NULL, NULL},
     {"deepseek2", "expert_gating_func", 2, "deepseek_v3", "DeepseekV3ForCausalLM", GGUF_LATENT, 0,
      "{\"norm_topk_prob\": true, " LATENT "}", shared_experts},
     {"deepseek2", NULL, 0, "deepseek_v2", "DeepseekV2ForCausalLM", GGUF_LATENT, 0,
      "{\"norm_topk_prob\": false, " LATENT "}", shared_experts},
-    {"ernie4_5", NULL, 0, "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", 0, 0, "{\"moe_num_experts\": 0}", NULL},
-    {"ernie4_5-moe", NULL, 0, "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", 0, 0, NULL, ernie},
-    {"exaone4", NULL, 0, "exaone4", "Exaone4ForCausalLM", 0, 4, "{\"sliding_window\": null}", NULL},
-    {"gemma", NULL, 0, "gemma", "GemmaForCausalLM", GGUF_PLUS_ONE, 0, NULL, NULL},
-    {"gemma2", NULL, 0, "gemma2", "Gemma2ForCausalLM", GGUF_PLUS_ONE, 2,
-     "{\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null}", gemma},
-    {"gemma3", NULL, 0, "gemma3_text", "Gemma3ForCausalLM", GGUF_PLUS_ONE | GGUF_TWO_ROPES, 6,
-     "{\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null}", gemma},
-    {"glm4", NULL, 0, "glm4", "Glm4ForCausalLM", GGUF_PARTIAL, 0, NULL, glm4},
-    {"glm4moe", NULL, 0, "glm4_moe", "Glm4MoeForCausalLM", GGUF_PARTIAL, 0, NULL, shared_experts},
+    {"gemma2", NULL, 0, "gemma2", "Gemma2ForCausalLM", GGUF_PLUS_ONE, 2, NO_CAPS, gemma},
+    {"gemma3", NULL, 0, "gemma3_text", "Gemma3ForCausalLM", GGUF_PLUS_ONE | GGUF_TWO_ROPES, 6, NO_CAPS, gemma},
     {"gpt-oss", NULL, 0, "gpt_oss", "GptOssForCausalLM", 0, 2, NULL, gpt_oss},
-    {"granite", NULL, 0, "granite", "GraniteForCausalLM", GGUF_PAIRS, 0, NULL, NULL},
-    {"granitemoe", NULL, 0, "granitemoe", "GraniteMoeForCausalLM", GGUF_PAIRS, 0, NULL, granitemoe},
-    {"hunyuan-moe", NULL, 0, "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", 0, 0, NULL, hunyuan},
-    {"lfm2", NULL, 0, "lfm2", "Lfm2ForCausalLM", 0, 0, "{\"block_auto_adjust_ff_dim\": false}", lfm2},
-    {"llama", "expert_count", 0, "mixtral", "MixtralForCausalLM", GGUF_PAIRS, 0, NULL, numbered},
+    {"llama", "expert_count", 0, "mixtral", "MixtralForCausalLM", GGUF_PAIRS, 0, NULL, mixtral},
     {"llama", NULL, 0, "llama", "LlamaForCausalLM", GGUF_PAIRS, 0, NULL, NULL},
-    {"llama4", NULL, 0, "llama4_text", "Llama4ForCausalLM", 0, 0, NULL, llama4},
-    {"minimax-m2", NULL, 0, "minimax_m2", "MiniMaxM2ForCausalLM", GGUF_PARTIAL, 0, NULL, numbered},
-    {"mistral3", "attention.temperature_scale", 0, "ministral3", "Ministral3ForCausalLM", GGUF_PAIRS, 0, NULL, NULL},
-    {"mistral3", NULL, 0, "llama", "LlamaForCausalLM", GGUF_PAIRS, 0, NULL, NULL},
-    {"olmo2", "attention.sliding_window", 0, "olmo3", "Olmo3ForCausalLM", GGUF_TWO_ROPES, 4, NULL, NULL},
-    {"olmo2", NULL, 0, "olmo2", "Olmo2ForCausalLM", 0, 0, NULL, NULL},
-    {"olmoe", NULL, 0, "olmoe", "OlmoeForCausalLM", 0, 0, "{\"norm_topk_prob\": false}", NULL},
-    {"phi3", NULL, 0, "phi3", "Phi3ForCausalLM", GGUF_PARTIAL, 0, "{\"sliding_window\": null}", fused},
+    {"phi3", NULL, 0, "phi3", "Phi3ForCausalLM", GGUF_PARTIAL, 0, NULL, phi3},
     {"qwen2", NULL, 0, "qwen2", "Qwen2ForCausalLM", 0, 0, NULL, NULL},
     {"qwen2moe", NULL, 0, "qwen2_moe", "Qwen2MoeForCausalLM", 0, 0, "{\"norm_topk_prob\": false}", NULL},
     {"qwen3", NULL, 0, "qwen3", "Qwen3ForCausalLM", 0, 0, NULL, NULL},
     {"qwen3moe", NULL, 0, "qwen3_moe", "Qwen3MoeForCausalLM", 0, 0, "{\"norm_topk_prob\": true}", NULL},
-    {"seed_oss", NULL, 0, "seed_oss", "SeedOssForCausalLM", 0, 0, NULL, NULL},
-    {"smollm3", NULL, 0, "smollm3", "SmolLM3ForCausalLM", GGUF_PAIRS, 0, NULL, NULL},
-    {"starcoder2", NULL, 0, "starcoder2", "Starcoder2ForCausalLM", 0, 0, NULL, starcoder2},
 };
 
 enum { ARCHS = sizeof archs / sizeof *archs };

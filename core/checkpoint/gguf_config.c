@@ -76,10 +76,15 @@ static bool same_integer(maker *m, const char *name, int64_t *value)
     return m->status == TN_OK;
 }
 
+/* All of these are sizes and counts. */
 static bool integer(maker *m, const char *name, int64_t *value)
 {
     char key[128];
-    return gguf_integer(m->file, gguf_arch_key(m->arch, name, key), value) || same_integer(m, name, value);
+    if (!gguf_integer(m->file, gguf_arch_key(m->arch, name, key), value) && !same_integer(m, name, value))
+        return false;
+    if (*value < 0 || *value > INT32_MAX)
+        fail(m, name, "is out of range");
+    return m->status == TN_OK;
 }
 
 static int64_t integer_or(maker *m, const char *name, int64_t fallback)
@@ -107,9 +112,6 @@ static const struct field {
     {"attention.head_count", "num_attention_heads", NEEDED},
     {"feed_forward_length", "intermediate_size", COUNT},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER},
-    {"attention.layer_norm_rms_epsilon", "norm_eps", NUMBER},
-    {"attention.layer_norm_epsilon", "layer_norm_eps", NUMBER},
-    {"attention.layer_norm_epsilon", "norm_epsilon", NUMBER},
     {"attention.sliding_window", "sliding_window", COUNT},
     {"rope.scaling.original_context_length", "original_max_position_embeddings", COUNT},
     {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER},
@@ -119,23 +121,13 @@ static const struct field {
     {"expert_feed_forward_length", "moe_intermediate_size", COUNT},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", COUNT},
     {"expert_shared_count", "n_shared_experts", INTEGER},
-    {"expert_shared_count", "moe_num_shared_experts", INTEGER},
     {"expert_weights_norm", "norm_topk_prob", FLAG},
     {"expert_weights_scale", "routed_scaling_factor", NUMBER},
     {"expert_group_count", "n_group", COUNT},
     {"expert_group_used_count", "topk_group", COUNT},
     {"leading_dense_block_count", "first_k_dense_replace", INTEGER},
-    {"leading_dense_block_count", "moe_layer_start_index", INTEGER},
-    {"interleave_moe_layer_step", "interleave_moe_layer_step", COUNT},
-    {"interleave_moe_layer_step", "moe_layer_interval", COUNT},
     {"attention.q_lora_rank", "q_lora_rank", COUNT},
     {"attention.kv_lora_rank", "kv_lora_rank", COUNT},
-    {"embedding_scale", "embedding_multiplier", NUMBER},
-    {"residual_scale", "residual_multiplier", NUMBER},
-    {"attention.scale", "attention_multiplier", NUMBER},
-    {"logit_scale", "logits_scaling", NUMBER}, /* Granite's divides, Cohere's multiplies          */
-    {"logit_scale", "logit_scale", NUMBER},
-    {"shortconv.l_cache", "conv_L_cache", COUNT},
 };
 
 static void copy_field(maker *m, const struct field *f)
@@ -155,15 +147,6 @@ static void copy_field(maker *m, const struct field *f)
         fail(m, f->gguf, gguf_kind_of(m->file, key) == GGUF_ABSENT ? "is missing" : "is no integer");
 }
 
-/* Keys that say whether there are tensors. */
-static const struct presence {
-    const char *tensor, *config;
-} presence[] = {
-    {"blk.0.attn_q.bias", "attention_bias"},     {"blk.0.attn_q.bias", "use_bias"},
-    {"blk.0.ffn_up.bias", "mlp_bias"},           {"blk.0.attn_output.bias", "attention_out_bias"},
-    {"blk.0.attn_q_norm.weight", "use_qk_norm"},
-};
-
 static bool has(const maker *m, const char *tensor)
 {
     tn_tensor t;
@@ -174,8 +157,8 @@ static void copy_fields(maker *m)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         copy_field(m, &fields[i]);
-    for (size_t i = 0; i < sizeof presence / sizeof *presence; i++)
-        put(m, presence[i].config, json_boolean(has(m, presence[i].tensor)));
+    put(m, "attention_bias", json_boolean(has(m, "blk.0.attn_q.bias")));
+    put(m, "mlp_bias", json_boolean(has(m, "blk.0.ffn_up.bias")));
     put(m, "tie_word_embeddings", json_boolean(!has(m, "output.weight")));
     put(m, "num_hidden_layers", json_integer(made(m, "num_hidden_layers") - integer_or(m, "nextn_predict_layers", 0)));
 }
@@ -225,8 +208,7 @@ static void put_heads(maker *m)
     if (dim != integer_or(m, "attention.value_length", dim) && m->status == TN_OK)
         fail(m, "attention.value_length", "is not key_length, which is not supported here");
     put(m, "head_dim", json_integer(dim));
-    if (strcmp(m->arch->model_type, "lfm2") != 0)
-        put(m, "num_key_value_heads", json_integer(integer_or(m, "attention.head_count_kv", heads)));
+    put(m, "num_key_value_heads", json_integer(integer_or(m, "attention.head_count_kv", heads)));
 }
 
 /* Layers with a window: as the file says, else all but the last of each period. */
@@ -310,8 +292,7 @@ static bool put_factors(maker *m, json_t *rope)
 static void put_yarn(maker *m, json_t *rope)
 {
     static const char *const keys[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                          {"rope.scaling.yarn_beta_slow", "beta_slow"},
-                                          {"attention.temperature_scale", "llama_4_scaling_beta"}};
+                                          {"rope.scaling.yarn_beta_slow", "beta_slow"}};
     double value;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (number(m, keys[i][0], &value))
@@ -382,8 +363,6 @@ static void put_rope(maker *m)
         put(m, "rope_parameters", make_rope(m, theta, true));
         return;
     }
-    if (strcmp(m->arch->name, "gemma3") != 0)
-        local = theta;
     number(m, "rope.freq_base_swa", &local);
     json_t *both = json_object();
     put_in(m, both, "full_attention", make_rope(m, theta, true));
@@ -391,61 +370,12 @@ static void put_rope(maker *m)
     put(m, "rope_parameters", both);
 }
 
-/* ---- single architectures --------------------------------------------------------------------------- */
-
 /* The largest Gemma divides scores by another number than the root of head_dim. */
-static void finish_gemma(maker *m)
+static void put_score_scale(maker *m)
 {
     int64_t largest = !strcmp(m->arch->name, "gemma2") ? 46 : 62, heads = made(m, "num_attention_heads");
     bool is_largest = made(m, "num_hidden_layers") == largest && heads > 0;
     put(m, "query_pre_attn_scalar", json_integer(is_largest ? made(m, "hidden_size") / heads : head_dim(m)));
-}
-
-static void finish_granitemoe(maker *m)
-{
-    if (made(m, "shared_expert_intermediate_size") > 0)
-        fail(m, "expert_shared_feed_forward_length", "is not 0: shared experts are not supported here");
-}
-
-/* Layers without keys are convolutions. */
-static void finish_lfm2(maker *m)
-{
-    static const char name[] = "attention.head_count_kv";
-    char key[128];
-    json_t *types = json_array();
-    int64_t layers = gguf_array(m->file, gguf_arch_key(m->arch, name, key)), kv = 0, most = 0;
-    for (int64_t i = 0; i < layers && gguf_array_integer(m->file, key, i, &kv); i++) {
-        json_array_append_new(types, json_string(kv > 0 ? "full_attention" : "conv"));
-        most = kv > most ? kv : most;
-    }
-    if (most == 0)
-        fail(m, name, "is no list of heads");
-    put(m, "layer_types", types);
-    put(m, "num_key_value_heads", json_integer(most));
-}
-
-/* Scout norms queries and keys, without tensors; Maverick does not. */
-static void finish_llama4(maker *m)
-{
-    put(m, "use_qk_norm", json_boolean(made(m, "num_experts") != 128));
-    put(m, "intermediate_size_mlp", json_integer(made(m, "intermediate_size")));
-    put(m, "intermediate_size", json_integer(made(m, "moe_intermediate_size")));
-}
-
-static const struct finish {
-    const char *name;
-    void (*finish)(maker *m);
-} finishes[] = {{"gemma2", finish_gemma},
-                {"gemma3", finish_gemma},
-                {"granitemoe", finish_granitemoe},
-                {"lfm2", finish_lfm2},
-                {"llama4", finish_llama4}};
-
-static void finish(maker *m)
-{
-    for (size_t i = 0; i < sizeof finishes / sizeof *finishes; i++)
-        if (!strcmp(m->arch->name, finishes[i].name) && m->status == TN_OK)
-            finishes[i].finish(m);
 }
 
 /* ---- tokens that end a text -------------------------------------------------------------------------- */
@@ -459,17 +389,19 @@ static void add_end(maker *m, json_t *list, int64_t id)
         m->status = tn_fail(m->err, TN_E_MEMORY, gguf_path(m->file, 0), "out of memory");
 }
 
-/* Is token id a control token that ends a turn, whatever the keys say? Many files name only the end of a text. */
+/* Is token id a control token that ends a turn, whatever the keys say? Many files name only the end of a text. In
+ * gpt-oss "<|end|>" ends a message, behind which its answer goes on. */
 static bool ends_turn(const maker *m, int64_t id)
 {
-    static const char *const texts[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>",
-                                        "<|return|>", "<|call|>",   "<|user|>",   "[EOS]",         "<|endoftext|>"};
+    static const char *const texts[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>",    "<end_of_turn>",
+                                        "<|return|>", "<|call|>",   "<|endoftext|>", "<|end|>"};
+    size_t texts_count = sizeof texts / sizeof *texts - !strcmp(m->arch->name, "gpt-oss");
     enum { CONTROL = 3 };
     int64_t type = CONTROL;
     size_t length = 0;
     const char *text = gguf_array_text(m->file, "tokenizer.ggml.tokens", id, &length);
     gguf_array_integer(m->file, "tokenizer.ggml.token_type", id, &type);
-    for (size_t i = 0; text && type == CONTROL && i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; text && type == CONTROL && i < texts_count; i++)
         if (strlen(texts[i]) == length && !memcmp(text, texts[i], length))
             return true;
     return false;
@@ -507,7 +439,8 @@ static void make(maker *m)
     put_ends(m);
     if (m->arch->traits & GGUF_PAIRS)
         put(m, "gguf_rope_pairs", json_true());
-    finish(m);
+    if (m->arch->traits & GGUF_PLUS_ONE)
+        put_score_scale(m);
 }
 
 config_file *config_of_gguf(const gguf *file, tn_error *err)

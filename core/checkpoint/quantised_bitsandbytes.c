@@ -110,12 +110,11 @@ static tn_status read_absmax(const quantised *q, const char *stem, const nf4_sta
     if (status != TN_OK)
         return status;
     *scale = tn_tensor_dense(part.tensor.data, TN_F32, 2, (int64_t[]){s->rows, groups});
+    quantised_drop(q, &part, false);
     if (!nested)
         return quantised_align(q, &part, scale);
     scale->data = quantised_keep(q, &part, (size_t)count * sizeof(float));
-    status = scale->data ? read_nested(q, stem, s, &part, scale->data) : TN_E_MEMORY;
-    quantised_drop(q, &part, true);
-    return status;
+    return scale->data ? read_nested(q, stem, s, &part, scale->data) : TN_E_MEMORY;
 }
 
 /* stem: X.weight */

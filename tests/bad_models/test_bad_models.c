@@ -254,7 +254,7 @@ static const struct {
      {"pickles (pytorch_model-00001-of-00002.bin)"}},
     {{"consolidated.00.pth", "params.json"}, {"pickles (consolidated.00.pth)", "a revision of the model"}},
     {{"model.pt", "model.gguf"}, {"pickles (model.pt)"}},
-    {{"b-Q4_K_M.gguf", "a-Q8_0.gguf"}, {"GGUF (a-Q8_0.gguf), which is not read; take the checkpoint in safetensors"}},
+    {{"b-Q4_K_M.gguf", "a-Q8_0.gguf"}, {"GGUF; give the file itself, such as ", "/a-Q8_0.gguf"}},
     {{"adapter_model.safetensors", "adapter_config.json"},
      {"is an adapter (LoRA or another of PEFT's) for org/base-7b, not a model; merge it into that model"}},
     {{"adapter_model.bin", "adapter_config.json"}, {"for org/base-7b, not a model", "merge_and_unload()"}},
