@@ -386,6 +386,7 @@ const piece pieces[] = {
     {.name = "qwen3_next", .path = MODELS "qwen3_next", .work = open_model},
     {.name = "qwen3_vl_moe", .path = MODELS "qwen3_vl_moe", .work = open_model},
     {.name = "qwen3_omni", .path = MODELS "qwen3_omni_moe_thinker", .work = open_model},
+    {.name = "gguf", .path = MODELS "gguf_mixtral/model.gguf", .work = open_model},
     {.name = "generate", .path = MODELS "qwen3", .work = generate},
     {.name = "continue", .path = "models/demo", .work = continue_text},
     {.name = "generate_moe", .path = MODELS "qwen3_moe", .work = generate},

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 int fuzz_safetensors(const uint8_t *data, size_t size);
+int fuzz_quantised(const uint8_t *data, size_t size);
 int fuzz_config(const uint8_t *data, size_t size);
 int fuzz_graph(const uint8_t *data, size_t size);
 int fuzz_tokenizer(const uint8_t *data, size_t size);

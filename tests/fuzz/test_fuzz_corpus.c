@@ -40,6 +40,7 @@ static const struct {
 } targets[] = {
     {"safetensors", fuzz_safetensors, 10},
     {"config", fuzz_config, 10},
+    {"quantised", fuzz_quantised, 12},
     {"graph", fuzz_graph, 10},
     {"tokenizer", fuzz_tokenizer, 6},
     {"template", fuzz_template, 10},
