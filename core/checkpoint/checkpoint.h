@@ -10,6 +10,15 @@ typedef struct config_file config_file;
 typedef struct config_node config_node;
 
 config_file *config_open(const char *path, tn_error *err); /* owned */
+
+/* The same of a JSON object, which is taken; path is the file that messages name. Owned. */
+struct json_t;
+config_file *config_of(const char *path, struct json_t *object, tn_error *err);
+
+/* What a config.json of that .gguf would say (gguf_config.c). Owned. */
+struct gguf;
+config_file *config_of_gguf(const struct gguf *file, tn_error *err);
+
 void config_close(config_file *file);
 
 /* An object inside the file, and where the first error goes: after it (*status is then not TN_OK) every function below
@@ -94,8 +103,10 @@ void shards_hide(shards *set, const char *name);
 void *shards_keep(shards *set, size_t bytes);
 
 /* An empty set, and what its files are: gguf is taken. Owned. */
-struct gguf;
 shards *shards_of_gguf(struct gguf *file, tn_error *err);
+
+/* The same with all tensors of the file, by Hugging Face's names (gguf_names.c). */
+shards *shards_open_gguf(struct gguf *file, tn_error *err);
 void shards_close(shards *set);
 
 /* A view into the read-only mapping, dense; false when there is no such tensor. The format does not promise that data
