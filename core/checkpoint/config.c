@@ -176,6 +176,15 @@ bool config_is_null(const config_reader *c, const char *key)
     return json_is_null(json_object_get(c->node->object, key));
 }
 
+const char *config_key(const config_reader *c, int64_t index)
+{
+    json_t *object = *c->status == TN_OK ? (json_t *)c->node->object : NULL;
+    void *at = json_object_iter(object);
+    while (at && index-- > 0)
+        at = json_object_iter_next(object, at);
+    return json_object_iter_key(at);
+}
+
 config_reader config_child(const config_reader *c, const char *key)
 {
     const json_t *value = find(c, key);

@@ -50,9 +50,6 @@ static tn_status find_arch(tn_model *m, tn_error *err)
     const char *type = config_str(&root, "model_type", NULL);
     if (status == TN_OK && !type)
         config_fail(&root, "model_type", "is missing; this is not a model's config");
-    if (config_has(&root, "quantization_config"))
-        config_fail(&root, "quantization_config",
-                    "is there: the model is quantised, which is not supported; use the plain checkpoint");
     if (status != TN_OK)
         return status;
     if (!(m->arch = models_find(type, err)))
@@ -65,6 +62,16 @@ static tn_status find_arch(tn_model *m, tn_error *err)
         config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
                     m->arch->class_name, type);
     return status;
+}
+
+/* Opens the files; what they hold quantised is found under the names of the plain checkpoint. */
+static tn_status open_weights(tn_model *m, const char *folder, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader root = config_root(m->config, &status, err);
+    if (!m->weights && !(m->weights = shards_open(folder, err)))
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    return quantised_resolve(m->weights, &root, tn_parallel_for, err);
 }
 
 /* The dtype asked for, else the config's, else the checkpoint's. */
@@ -227,8 +234,8 @@ static tn_status open_parts(tn_model *m, const char *name, const tn_model_option
     if ((status = device_open(&m->device, found, ordinal, registry_device_file(found->name) != NULL, err)) != TN_OK)
         return status;
     m->target.device = &m->device;
-    if (!m->weights && !(m->weights = shards_open(folder, err)))
-        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    if ((status = open_weights(m, folder, err)) != TN_OK)
+        return status;
     m->target.weights_identity = shards_identity(m->weights);
     if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
         return status;
