@@ -9,61 +9,62 @@
 CLONES void blocks_q4_0(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     for (; blocks > 0; blocks--, b += 18, out += 32) {
-        float d = blocks_half(b);
-        for (int i = 0; i < 16; i++)
-            out[i] = d * (float)((b[2 + i] & 15) - 8);
-        for (int i = 0; i < 16; i++)
-            out[16 + i] = d * (float)((b[2 + i] >> 4) - 8);
+        blocks_codes qs = blocks_bytes(b + 2);
+        blocks_put((blocks_levels)(qs & 15) - 8, blocks_half(b), out);
+        blocks_put((blocks_levels)(qs >> 4) - 8, blocks_half(b), out + 16);
     }
 }
 
 CLONES void blocks_q4_1(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     for (; blocks > 0; blocks--, b += 20, out += 32) {
-        float d = blocks_half(b), m = blocks_half(b + 2);
-        for (int i = 0; i < 16; i++)
-            out[i] = d * (float)(b[4 + i] & 15) + m;
-        for (int i = 0; i < 16; i++)
-            out[16 + i] = d * (float)(b[4 + i] >> 4) + m;
+        blocks_codes qs = blocks_bytes(b + 4);
+        blocks_put_above((blocks_levels)(qs & 15), blocks_half(b), -blocks_half(b + 2), out);
+        blocks_put_above((blocks_levels)(qs >> 4), blocks_half(b), -blocks_half(b + 2), out + 16);
     }
 }
 
-/* The fifth bits are those of one word, in the order of the elements. */
-static inline void five_bits(const uint8_t *restrict qs, uint32_t qh, float d, float zero, float m, float *restrict out)
+/* 16 bits as fifth bits of codes. */
+static inline blocks_codes fifth_bits(const uint8_t *two)
 {
+    static const blocks_codes bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    blocks_codes all;
     for (int i = 0; i < 16; i++)
-        out[i] = d * ((float)((qs[i] & 15) | (qh >> i & 1) << 4) - zero) + m;
-    for (int i = 0; i < 16; i++)
-        out[16 + i] = d * ((float)((uint32_t)qs[i] >> 4 | (qh >> (16 + i) & 1) << 4) - zero) + m;
+        all[i] = two[i / 8];
+    return (blocks_codes)((all & bit) != 0) & 16;
 }
 
-/* -0 is what adding it changes nothing by. */
 CLONES void blocks_q5_0(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
-    for (; blocks > 0; blocks--, b += 22, out += 32)
-        five_bits(b + 6, blocks_u32(b + 2), blocks_half(b), 16, -0.0f, out);
+    for (; blocks > 0; blocks--, b += 22, out += 32) {
+        blocks_codes qs = blocks_bytes(b + 6);
+        blocks_put((blocks_levels)((qs & 15) | fifth_bits(b + 2)) - 16, blocks_half(b), out);
+        blocks_put((blocks_levels)(qs >> 4 | fifth_bits(b + 4)) - 16, blocks_half(b), out + 16);
+    }
 }
 
 CLONES void blocks_q5_1(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
-    for (; blocks > 0; blocks--, b += 24, out += 32)
-        five_bits(b + 8, blocks_u32(b + 4), blocks_half(b), 0, blocks_half(b + 2), out);
+    for (; blocks > 0; blocks--, b += 24, out += 32) {
+        blocks_codes qs = blocks_bytes(b + 8);
+        float d = blocks_half(b), m = -blocks_half(b + 2);
+        blocks_put_above((blocks_levels)((qs & 15) | fifth_bits(b + 4)), d, m, out);
+        blocks_put_above((blocks_levels)(qs >> 4 | fifth_bits(b + 6)), d, m, out + 16);
+    }
 }
 
 CLONES void blocks_q8_0(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
-    for (; blocks > 0; blocks--, b += 34, out += 32) {
-        float d = blocks_half(b);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)(int8_t)b[2 + i];
-    }
+    for (; blocks > 0; blocks--, b += 34, out += 32)
+        for (int i = 0; i < 32; i += 16)
+            blocks_put((blocks_levels)blocks_bytes(b + 2 + i), blocks_half(b), out + i);
 }
 
 CLONES void blocks_iq4_nl(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     static const blocks_levels levels = {BLOCKS_IQ4_LEVELS};
     for (; blocks > 0; blocks--, b += 18, out += 32)
-        blocks_nibbles(levels, b + 2, blocks_half(b), out, 16);
+        blocks_put_halves(levels, blocks_bytes(b + 2), blocks_half(b), out);
 }
 
 /* Half of 2^(e - 127): the levels are doubled. The smallest two are below the normal numbers. */
@@ -76,7 +77,7 @@ CLONES void blocks_mxfp4(const uint8_t *restrict b, int64_t blocks, float *restr
 {
     static const blocks_levels levels = {BLOCKS_E2M1_DOUBLED};
     for (; blocks > 0; blocks--, b += 17, out += 32)
-        blocks_nibbles(levels, b + 1, half_power(b[0]), out, 16);
+        blocks_put_halves(levels, blocks_bytes(b + 1), half_power(b[0]), out);
 }
 
 /* Half of a scale of 4 bits exponent and 3 bits digits without sign, whose NaN counts as 0. */
@@ -88,19 +89,15 @@ static float half_e4m3(uint32_t code)
     return exponent ? tn_f32_from_bits((exponent + 119) << 23 | digits << 20) : (float)digits * 0x1p-10f;
 }
 
-/* Two scales for 16 bytes: each 8 bytes have 16 elements. */
+/* The 16 elements of a scale lie in 8 bytes. */
 CLONES void blocks_nvfp4(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     static const blocks_levels levels = {BLOCKS_E2M1_DOUBLED};
-    for (; blocks > 0; blocks--, b += 36, out += 64)
-        for (int s = 0; s < 4; s++) {
-            blocks_levels codes = {0};
-            memcpy(&codes, b + 4 + (ptrdiff_t)(8 * s), 8);
-            blocks_levels low = blocks_pick(levels, codes & 15), high = blocks_pick(levels, codes >> 4 & 15);
-            float d = half_e4m3(b[s]);
-            for (int i = 0; i < 8; i++)
-                out[16 * s + i] = d * (float)low[i];
-            for (int i = 0; i < 8; i++)
-                out[16 * s + 8 + i] = d * (float)high[i];
+    for (; blocks > 0; blocks--, b += 36)
+        for (int s = 0; s < 4; s++, out += 16) {
+            uint64_t bytes;
+            memcpy(&bytes, b + 4 + (ptrdiff_t)(8 * s), sizeof bytes);
+            uint64_t halves[2] = {bytes & 0x0f0f0f0f0f0f0f0fu, bytes >> 4 & 0x0f0f0f0f0f0f0f0fu};
+            blocks_put(blocks_pick(levels, blocks_bytes((const uint8_t *)halves)), half_e4m3(b[s]), out);
         }
 }

@@ -15,92 +15,76 @@ static inline void six_bits(const uint8_t *s, int j, float *scale, float *minimu
 CLONES void blocks_q4_k(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     for (; blocks > 0; blocks--, b += 144)
-        for (int j = 0; j < 8; j += 2, out += 64) {
-            const uint8_t *qs = b + 16 + (ptrdiff_t)(16 * j);
-            float d = blocks_half(b), dmin = blocks_half(b + 2), low, high, low_min, high_min;
-            six_bits(b + 4, j, &low, &low_min);
-            six_bits(b + 4, j + 1, &high, &high_min);
-            for (int i = 0; i < 32; i++)
-                out[i] = d * low * (float)(qs[i] & 15) - dmin * low_min;
-            for (int i = 0; i < 32; i++)
-                out[32 + i] = d * high * (float)(qs[i] >> 4) - dmin * high_min;
+        for (int g = 0; g < 16; g++, out += 16) { /* half a group */
+            blocks_codes qs = blocks_bytes(b + 16 + g / 4 * 32 + g % 2 * 16);
+            float scale, minimum;
+            six_bits(b + 4, g / 2, &scale, &minimum);
+            qs = g & 2 ? qs >> 4 : qs & 15;
+            blocks_put_above((blocks_levels)qs, blocks_half(b) * scale, blocks_half(b + 2) * minimum, out);
         }
 }
 
 CLONES void blocks_q5_k(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     for (; blocks > 0; blocks--, b += 176)
-        for (int j = 0; j < 8; j += 2, out += 64) {
-            const uint8_t *qs = b + 48 + (ptrdiff_t)(16 * j), *qh = b + 16;
-            float d = blocks_half(b), dmin = blocks_half(b + 2), low, high, low_min, high_min;
-            six_bits(b + 4, j, &low, &low_min);
-            six_bits(b + 4, j + 1, &high, &high_min);
-            for (int i = 0; i < 32; i++)
-                out[i] = d * low * (float)((qs[i] & 15) | (qh[i] >> j & 1) << 4) - dmin * low_min;
-            for (int i = 0; i < 32; i++)
-                out[32 + i] = d * high * (float)(qs[i] >> 4 | (qh[i] >> (j + 1) & 1) << 4) - dmin * high_min;
+        for (int g = 0; g < 16; g++, out += 16) {
+            blocks_codes qs = blocks_bytes(b + 48 + g / 4 * 32 + g % 2 * 16), qh = blocks_bytes(b + 16 + g % 2 * 16);
+            float scale, minimum;
+            six_bits(b + 4, g / 2, &scale, &minimum);
+            qs = (g & 2 ? qs >> 4 : qs & 15) | (qh >> g / 2 & 1) << 4;
+            blocks_put_above((blocks_levels)qs, blocks_half(b) * scale, blocks_half(b + 2) * minimum, out);
         }
 }
 
-/* 16 values: low four bits of ql and two of qh, each shifted. */
-static inline void six_bit_codes(const uint8_t *restrict ql, int low, const uint8_t *restrict qh, int high, float scale,
-                                 float *restrict out)
-{
-    for (int i = 0; i < 16; i++)
-        out[i] = scale * (float)(((ql[i] >> low & 15) | (qh[i] >> high & 3) << 4) - 32);
-}
-
+/* Group g of 16 is half (g % 2) of a quarter (g / 2 % 4) of half (g / 8) of the block: codes of all quarters of a half
+ * share their bytes. */
 CLONES void blocks_q6_k(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
-    for (; blocks > 0; blocks--, b += 210) {
-        float d = blocks_half(b + 208);
-        for (int g = 0; g < 16; g++, out += 16) { /* half h, quarter k of it, half of that */
-            int h = g / 8, k = g / 2 % 4, at = g % 2 * 16;
-            float scale = d * (float)(int8_t)b[192 + g];
-            six_bit_codes(b + 64 * h + 32 * (k % 2) + at, k / 2 * 4, b + 128 + 32 * h + at, 2 * k, scale, out);
+    for (; blocks > 0; blocks--, b += 210)
+        for (int g = 0; g < 16; g++, out += 16) {
+            blocks_codes ql = blocks_bytes(b + g / 8 * 64 + g % 4 * 16);
+            blocks_codes qh = blocks_bytes(b + 128 + g / 8 * 32 + g % 2 * 16);
+            ql = (g & 4 ? ql >> 4 : ql & 15) | (qh >> g / 2 % 4 * 2 & 3) << 4;
+            blocks_put((blocks_levels)ql - 32, blocks_half(b + 208) * (float)(int8_t)b[192 + g], out);
         }
-    }
+}
+
+/* The two bits of group g, counted as above. */
+static inline blocks_codes two_bits(const uint8_t *qs, int g)
+{
+    return blocks_bytes(qs + g / 8 * 32 + g % 2 * 16) >> g / 2 % 4 * 2 & 3;
 }
 
 CLONES void blocks_q2_k(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
-    for (; blocks > 0; blocks--, b += 84) {
-        float d = blocks_half(b + 80), dmin = blocks_half(b + 82);
+    for (; blocks > 0; blocks--, b += 84)
         for (int g = 0; g < 16; g++, out += 16) {
-            const uint8_t *qs = b + 16 + (ptrdiff_t)(g / 8 * 32 + g % 2 * 16);
-            float scale = d * (float)(b[g] & 15), minimum = dmin * (float)(b[g] >> 4);
-            for (int i = 0; i < 16; i++)
-                out[i] = scale * (float)(qs[i] >> g / 2 % 4 * 2 & 3) - minimum;
+            float scale = blocks_half(b + 80) * (float)(b[g] & 15), minimum = blocks_half(b + 82) * (float)(b[g] >> 4);
+            blocks_put_above((blocks_levels)two_bits(b + 16, g), scale, minimum, out);
         }
-    }
 }
 
+/* A bit of the mask that is clear takes 4 away. */
 CLONES void blocks_q3_k(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
-    for (; blocks > 0; blocks--, b += 110) {
-        const uint8_t *s = b + 96;
-        float d = blocks_half(b + 108);
+    for (; blocks > 0; blocks--, b += 110)
         for (int g = 0; g < 16; g++, out += 16) {
-            const uint8_t *qs = b + 32 + (ptrdiff_t)(g / 8 * 32 + g % 2 * 16), *mask = b + (ptrdiff_t)(g % 2 * 16);
-            int sc = (s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4;
-            float scale = d * (float)(sc - 32);
-            for (int i = 0; i < 16; i++) /* a bit that is clear takes 4 away */
-                out[i] = scale * (float)((qs[i] >> g / 2 % 4 * 2 & 3) + (mask[i] >> g / 2 & 1) * 4 - 4);
+            const uint8_t *s = b + 96;
+            int scale = (s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4;
+            blocks_codes third = (blocks_bytes(b + g % 2 * 16) >> g / 2 & 1) << 2;
+            blocks_put((blocks_levels)(two_bits(b + 32, g) | third) - 4, blocks_half(b + 108) * (float)(scale - 32),
+                       out);
         }
-    }
 }
 
 CLONES void blocks_iq4_xs(const uint8_t *restrict b, int64_t blocks, float *restrict out)
 {
     static const blocks_levels levels = {BLOCKS_IQ4_LEVELS};
-    for (; blocks > 0; blocks--, b += 136) {
-        float d = blocks_half(b);
-        uint32_t high = blocks_u16(b + 2);
-        for (int j = 0; j < 8; j++, out += 32) {
-            int sc = (b[4 + j / 2] >> j % 2 * 4 & 15) | (int)(high >> 2 * j & 3) << 4;
-            blocks_nibbles(levels, b + 8 + (ptrdiff_t)(16 * j), d * (float)(sc - 32), out, 16);
+    for (; blocks > 0; blocks--, b += 136)
+        for (int g = 0; g < 8; g++, out += 32) {
+            int scale = (b[4 + g / 2] >> g % 2 * 4 & 15) | (int)(blocks_u16(b + 2) >> 2 * g & 3) << 4;
+            blocks_put_halves(levels, blocks_bytes(b + 8 + g * 16), blocks_half(b) * (float)(scale - 32), out);
         }
-    }
 }
 
 CLONES void blocks_tq2_0(const uint8_t *restrict b, int64_t blocks, float *restrict out)

@@ -41,10 +41,19 @@ static inline float blocks_half(const uint8_t *at)
     return tn_f16_to_f32((uint16_t)blocks_u16(at));
 }
 
+/* 16 codes and their levels. Sixteen at a time by the compiler's vectors: it cuts them to what the machine has. */
+typedef uint8_t blocks_codes __attribute__((vector_size(16)));
 typedef int8_t blocks_levels __attribute__((vector_size(16)));
 
-/* The levels that 16 codes below 16 name; one instruction where there is one. */
-static inline blocks_levels blocks_pick(blocks_levels table, blocks_levels codes)
+static inline blocks_codes blocks_bytes(const uint8_t *at)
+{
+    blocks_codes bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    return bytes;
+}
+
+/* The levels that codes below 16 name; one instruction where there is one. */
+static inline blocks_levels blocks_pick(blocks_levels table, blocks_codes codes)
 {
 #ifdef __clang__
     blocks_levels picked;
@@ -52,27 +61,32 @@ static inline blocks_levels blocks_pick(blocks_levels table, blocks_levels codes
         picked[i] = table[codes[i]];
     return picked;
 #else
-    return __builtin_shuffle(table, codes);
+    return __builtin_shuffle(table, (blocks_levels)codes);
 #endif
 }
 
-/* 16 bytes at any address. */
-static inline blocks_levels blocks_bytes(const uint8_t *at)
+/* scale times 16 levels, less a minimum. GCC would write the short loop out, and then find no vectors in it. */
+static inline void blocks_put_above(blocks_levels levels, float scale, float minimum, float *restrict out)
 {
-    blocks_levels bytes;
-    memcpy(&bytes, at, sizeof bytes);
-    return bytes;
+    int8_t level[16];
+    memcpy(level, &levels, sizeof level);
+#ifndef __clang__
+#pragma GCC unroll 1
+#endif
+    for (int i = 0; i < 16; i++)
+        out[i] = scale * (float)level[i] - minimum;
 }
 
-/* scale times the levels of the low halves of 16 bytes to out, and of the high halves to out + apart. */
-static inline void blocks_nibbles(blocks_levels table, const uint8_t *at, float scale, float *restrict out, int apart)
+static inline void blocks_put(blocks_levels levels, float scale, float *out)
 {
-    blocks_levels codes = blocks_bytes(at);
-    blocks_levels low = blocks_pick(table, codes & 15), high = blocks_pick(table, codes >> 4 & 15);
-    for (int i = 0; i < 16; i++)
-        out[i] = scale * (float)low[i];
-    for (int i = 0; i < 16; i++)
-        out[apart + i] = scale * (float)high[i];
+    blocks_put_above(levels, scale, 0.0f, out);
+}
+
+/* scale times the levels of the low halves of 16 bytes, and behind them of the high halves. */
+static inline void blocks_put_halves(blocks_levels table, blocks_codes codes, float scale, float *out)
+{
+    blocks_put(blocks_pick(table, codes & 15), scale, out);
+    blocks_put(blocks_pick(table, codes >> 4), scale, out + 16);
 }
 
 #endif

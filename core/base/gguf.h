@@ -36,7 +36,8 @@ const char *gguf_text(const gguf *file, const char *key); /* with a NUL behind i
 /* Keys in the order of the file; NULL behind the last. */
 const char *gguf_key(const gguf *file, size_t index);
 
-/* Elements of an array, -1 where there is none; each by index, false or NULL where it is of another type. */
+/* Elements of an array, -1 where there is none; each by index, false or NULL where it is of another type. A bool is an
+ * integer here; a text has no NUL behind it. */
 int64_t gguf_array(const gguf *file, const char *key);
 bool gguf_array_integer(const gguf *file, const char *key, int64_t index, int64_t *value);
 bool gguf_array_number(const gguf *file, const char *key, int64_t index, double *value);

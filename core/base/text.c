@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,31 @@ static size_t character(const unsigned char *s)
     bool overlong = n > 2 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90));
     bool outside = n > 2 && ((s[0] == 0xed && s[1] >= 0xa0) || s[0] > 0xf4 || (s[0] == 0xf4 && s[1] >= 0x90));
     return overlong || outside ? 0 : n;
+}
+
+/* Bytes of ASCII other than NUL that it begins with, eight at a time. */
+static size_t plain_words(const char *text, size_t length)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    size_t i = 0;
+    for (uint64_t word; i + sizeof word <= length; i += sizeof word) {
+        memcpy(&word, text + i, sizeof word);
+        if ((word | (word - ones)) & tops) /* a byte of 0x80 or more, or one that borrows */
+            break;
+    }
+    return i;
+}
+
+bool text_is_clean(const char *text, size_t length)
+{
+    for (size_t i = plain_words(text, length), n; i < length; i += n) {
+        unsigned char next[4] = {0}; /* a NUL continues no character */
+        memcpy(next, text + i, length - i < sizeof next ? length - i : sizeof next);
+        n = next[0] ? character(next) : 0;
+        if (n == 0)
+            return false;
+    }
+    return true;
 }
 
 /* A character that moves a terminal's cursor, or that makes a line read in another order than it has: controls, ends of

@@ -82,7 +82,8 @@ typedef struct shards_parts {
 shards_parts shards_parts_of(const shards *set, const char *name);
 
 /* Adds a tensor that is made of others, or of another kind of file: tensor and parts are views into the set's files or
- * into memory of shards_keep. name is copied, file (for messages) borrowed. A name that is there already is TN_E_INPUT. */
+ * into memory of shards_keep. name is copied, file (for messages) borrowed. A name that is there already is TN_E_INPUT.
+ */
 tn_status shards_add(shards *set, const char *name, const char *file, const tn_tensor *tensor,
                      const shards_parts *parts, tn_error *err);
 

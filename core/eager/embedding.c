@@ -1,12 +1,18 @@
 /* EMBEDDING: one row of the table per token id. A site with TN_NUM_SCALE other than 0 (the Gemma family) multiplies by
- * that number rounded to the table's type, and rounds. With TN_HAS_PARTIAL ids beyond the table count as 0. */
+ * that number rounded to the table's type (the output's, where that is quantised), and rounds. With TN_HAS_PARTIAL ids
+ * beyond the table count as 0. */
 #include "eager/rows.h"
 #include "eager/vec.h"
+#include "op/weight.h"
+
+#include "base/blocks.h"
 
 #include <inttypes.h>
 
 typedef struct embedding_job {
     const tn_tensor *ids, *table, *y;
+    weight codes; /* of a quantised table                                                        */
+    bool quantised;
     int64_t width;
     float scale;
     bool partial;
@@ -17,24 +23,34 @@ static int64_t embedding_id(const tn_tensor *ids, int64_t i)
     return *(const int64_t *)((const char *)ids->data + i * ids->stride[ids->ndim - 1] * (int64_t)sizeof(int64_t));
 }
 
+/* Elements [at, at + n) of the row of a token. */
+static void embedding_read(const embedding_job *job, int64_t id, int64_t at, int64_t n, float *x)
+{
+    tn_dtype from = job->table->dtype;
+    if (job->quantised)
+        weight_read(&job->codes, id, at, n, TN_F32, x);
+    else
+        convert_to_f32(rows_at(job->table, id) + (size_t)at * tn_dtype_size(from), from, x, n);
+}
+
 static void embedding_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const embedding_job *job = ctx;
     (void)thread;
     tn_dtype from = job->table->dtype, to = job->y->dtype;
-    size_t from_size = tn_dtype_size(from), to_size = tn_dtype_size(to);
+    size_t to_size = tn_dtype_size(to);
     float x[VEC_CHUNK];
     for (int64_t row = begin; row < end; row++) {
         int64_t id = embedding_id(job->ids, row);
-        const char *src = rows_at(job->table, job->partial && id >= job->table->shape[0] ? 0 : id);
+        id = job->partial && id >= job->table->shape[0] ? 0 : id;
         char *dst = rows_at(job->y, row);
         if (from == to && job->scale == 0.0f) {
-            memcpy(dst, src, (size_t)job->width * to_size);
+            memcpy(dst, rows_at(job->table, id), (size_t)job->width * to_size);
             continue;
         }
         for (int64_t i = 0; i < job->width; i += VEC_CHUNK) {
             int64_t n = job->width - i < VEC_CHUNK ? job->width - i : VEC_CHUNK;
-            convert_to_f32(src + (size_t)i * from_size, from, x, n);
+            embedding_read(job, id, i, n, x);
             if (job->scale != 0.0f)
                 vec_scale(x, n, job->scale);
             convert_from_f32(x, to, dst + (size_t)i * to_size, n);
@@ -58,7 +74,10 @@ static tn_status embedding_forward(const tn_call *call, tn_error *err)
                            i, id, vocab - 1);
     }
     job.width = rows_width(job.table);
-    job.scale = vec_round1((float)call->site->num[TN_NUM_SCALE], job.table->dtype);
+    job.quantised = blocks_is_quantised(job.table->dtype);
+    if (job.quantised)
+        job.codes = weight_of(call->site, TN_ROLE_WEIGHT, 0);
+    job.scale = vec_round1((float)call->site->num[TN_NUM_SCALE], job.quantised ? job.y->dtype : job.table->dtype);
     tn_parallel_for(tokens, rows_grain(job.width), embedding_rows, &job);
     return TN_OK;
 }

@@ -3,6 +3,7 @@
  * as primitives of fixed size. */
 #include "eager/gemm.h"
 
+#include "base/blocks.h"
 #include "base/edge.h"
 #include "eager/vec.h"
 
@@ -189,7 +190,7 @@ void gemm_release(gemm_context *context)
 tn_dtype gemm_type(tn_dtype x, tn_dtype w)
 {
     pthread_once(&dnn.once, gemm_init);
-    bool direct = x == TN_BF16 && w == TN_BF16;
+    bool direct = x == TN_BF16 && (w == TN_BF16 || blocks_is_quantised(w));
     for (int form = 0; form < GEMM_FORMS; form++)
         direct = direct && dnn.bf16[form];
     return direct ? TN_BF16 : TN_F32;
@@ -385,6 +386,20 @@ static void gemm_convert(const char *src, tn_dtype from, char *dst, tn_dtype to,
         convert_to_f32(src, from, (float *)(void *)dst, n);
 }
 
+/* rows of columns weights, from output j on, one after the other in the product's type. */
+static void gemm_unpack(const gemm_shape *shape, const void *w, int64_t j, int64_t rows, int64_t columns, char *to)
+{
+    bool by_row = shape->form == GEMM_NT;
+    size_t size = tn_dtype_size(shape->type), w_size = tn_dtype_size(shape->w_type);
+    for (int64_t r = 0; r < rows; r++, to += (size_t)columns * size)
+        if (shape->quantised)
+            weight_read(shape->quantised, shape->w_row + r + (by_row ? j : 0), shape->w_column + (by_row ? 0 : j),
+                        columns, shape->type, to);
+        else
+            gemm_convert((const char *)w + (size_t)(by_row ? (j + r) * shape->ldw : r * shape->ldw + j) * w_size,
+                         shape->w_type, to, shape->type, columns);
+}
+
 size_t gemm_work_size(int64_t k)
 {
     return ((size_t)GEMM_WORK_ROWS * (size_t)k * sizeof(float) + 63) & ~(size_t)63;
@@ -394,8 +409,8 @@ void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, con
 {
     if (shape->m <= 0 || shape->n <= 0)
         return;
-    size_t w_size = tn_dtype_size(shape->w_type), size = tn_dtype_size(shape->type);
-    if (shape->w_type == shape->type && (uintptr_t)w % w_size == 0) {
+    size_t w_size = tn_dtype_size(shape->w_type);
+    if (!shape->quantised && shape->w_type == shape->type && (uintptr_t)w % w_size == 0) {
         gemm_direct(context, shape, a, w, c);
         return;
     }
@@ -403,13 +418,10 @@ void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, con
     for (int64_t j = 0; j < shape->n; j += GEMM_WORK_ROWS) {
         gemm_shape part = *shape;
         part.w_type = shape->type;
+        part.quantised = NULL;
         part.n = shape->n - j < GEMM_WORK_ROWS ? shape->n - j : GEMM_WORK_ROWS;
         part.ldw = by_row ? shape->k : part.n;
-        int64_t rows = by_row ? part.n : shape->k, columns = part.ldw;
-        const char *src = (const char *)w + (size_t)(by_row ? j * shape->ldw : j) * w_size;
-        for (int64_t r = 0; r < rows; r++)
-            gemm_convert(src + (size_t)(r * shape->ldw) * w_size, shape->w_type,
-                         (char *)work + (size_t)(r * columns) * size, shape->type, columns);
+        gemm_unpack(shape, w, j, by_row ? part.n : shape->k, part.ldw, work);
         gemm_direct(context, &part, a, work, c + j);
     }
 }

@@ -4,6 +4,7 @@
 #define TENON_CORE_EAGER_GEMM_H
 
 #include "eager/eager.h"
+#include "op/weight.h"
 
 /* What one thread needs to call oneDNN: taken from a pool and given back. Between the two, OpenMP's number of threads
  * is 1 for this thread, so that oneDNN starts none. NULL (out of memory) is taken by every function: plain C then. */
@@ -24,6 +25,10 @@ typedef struct gemm_shape {
     tn_dtype w_type;
     gemm_form form;
     int64_t m, n, k, lda, ldw, ldc;
+    /* Quantised weights, of which this is the product with rows and columns from these on; w and ldw have no meaning
+     * then. NULL: they are not. */
+    const weight *quantised;
+    int64_t w_row, w_column;
 } gemm_shape;
 
 /* The type in which a product of x and w is computed: their own where oneDNN does that directly, else f32. */

@@ -2,6 +2,8 @@
 #include "eager/grouped.h"
 #include "eager/rows.h"
 
+#include "base/blocks.h"
+
 #include <string.h>
 
 /* What packing a group's matrix costs, in rows. Only the balance between threads depends on it. */
@@ -18,13 +20,35 @@ grouped_matrix grouped_weight(const tn_param *param, tn_layout layout, int64_t g
     int64_t stride = t->shape[rows] > 1 ? t->stride[rows] : t->shape[rows + 1];
     int64_t offset = (list ? 0 : group * t->stride[0]) + first * (oi ? stride : 1);
     char *data = t->data ? (char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype) : NULL;
-    return (grouped_matrix){data, t->dtype, stride, oi};
+    return (grouped_matrix){.data = data, .dtype = t->dtype, .stride = stride, .oi = oi};
+}
+
+grouped_matrix grouped_weight_of(const tn_site *site, tn_role role, tn_layout layout, int64_t group, int64_t first)
+{
+    const tn_param *param = &site->param[role];
+    if (!grouped_is_list(layout) || !blocks_is_quantised(param->tensors[group].dtype))
+        return grouped_weight(param, layout, group, first);
+    return (grouped_matrix){.dtype = param->tensors[group].dtype,
+                            .oi = layout == TN_LAYOUT_EXPERT_LIST,
+                            .quantised = true,
+                            .codes = weight_of(site, role, group),
+                            .first = first};
 }
 
 void grouped_product(gemm_context *context, gemm_shape shape, const grouped_matrix *w, bool back, int64_t column,
                      const char *a, float *c, void *work)
 {
     shape.form = w->oi != back ? GEMM_NT : GEMM_NN;
+    if (w->quantised) {
+        bool by_row = shape.form == GEMM_NT;
+        shape.quantised = &w->codes;
+        shape.w_type = w->dtype;
+        shape.w_row = by_row ? column : 0;
+        shape.w_column = by_row ? 0 : column;
+        *(w->oi ? &shape.w_row : &shape.w_column) += w->first;
+        gemm_run(context, &shape, a, NULL, c, work);
+        return;
+    }
     shape.w_type = w->dtype;
     shape.ldw = w->stride;
     int64_t offset = shape.form == GEMM_NT ? column * w->stride : column;

@@ -11,12 +11,18 @@ typedef struct grouped_matrix {
     tn_dtype dtype;
     int64_t stride; /* elements from row to row                                                  */
     bool oi;        /* [out,in]; else [in,out]                                                   */
+    bool quantised; /* data has no meaning, codes and first have                                 */
+    weight codes;
+    int64_t first; /* output of the codes that it begins with                                    */
 } grouped_matrix;
 
 static inline bool grouped_is_list(tn_layout layout)
 {
     return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
 }
+
+/* The same of a site's parameter, which may be quantised. */
+grouped_matrix grouped_weight_of(const tn_site *site, tn_role role, tn_layout layout, int64_t group, int64_t first);
 
 /* In a stack or a list; from output `first` on. */
 grouped_matrix grouped_weight(const tn_param *param, tn_layout layout, int64_t group, int64_t first);

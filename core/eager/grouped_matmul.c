@@ -131,7 +131,7 @@ static void copy_dense(const tn_tensor *from, tn_dtype type, char *to)
 static void matmul_item(const void *ctx, gemm_context *context, const grouped_item *item)
 {
     const matmul_job *job = ctx;
-    grouped_matrix w = grouped_weight(job->param, job->layout, item->group, 0);
+    grouped_matrix w = grouped_weight_of(job->site, TN_ROLE_WEIGHT, job->layout, item->group, 0);
     int64_t k = job->back ? job->out : job->in;
     gemm_shape shape = {.type = job->type, .m = item->rows, .n = item->columns, .k = k, .lda = k, .ldc = item->columns};
     float *c = (float *)(void *)item->mine;

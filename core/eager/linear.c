@@ -4,29 +4,44 @@
 #include "eager/sums.h"
 #include "eager/vec.h"
 
+#include "base/blocks.h"
+
 static tn_status linear_no_weight(const tn_call *call, tn_error *err)
 {
     return tn_fail(err, TN_E_INTERNAL, call->site->path, "a linear layer without its weight; report this defect");
 }
 
-static product linear_product(const tn_call *call)
+/* Its weight, if that is quantised; NULL: it is not. */
+static const weight *linear_quantised(const tn_call *call, weight *w)
+{
+    const tn_tensor *t = rows_param(call->site, TN_ROLE_WEIGHT);
+    if (!t || !blocks_is_quantised(t->dtype))
+        return NULL;
+    *w = weight_of(call->site, TN_ROLE_WEIGHT, 0);
+    return w;
+}
+
+static product linear_product(const tn_call *call, weight *w)
 {
     return (product){.form = GEMM_NT,
                      .a = &call->in[0],
                      .w = rows_param(call->site, TN_ROLE_WEIGHT),
+                     .quantised = linear_quantised(call, w),
                      .bias = rows_param(call->site, TN_ROLE_BIAS),
                      .y = &call->out[0]};
 }
 
 static size_t linear_scratch(const tn_call *call)
 {
-    product p = linear_product(call);
+    weight w;
+    product p = linear_product(call, &w);
     return p.w ? product_scratch(&p) : 0;
 }
 
 static tn_status linear_forward(const tn_call *call, tn_error *err)
 {
-    product p = linear_product(call);
+    weight w;
+    product p = linear_product(call, &w);
     return p.w ? product_run(&p, call->scratch, call->site->path, err) : linear_no_weight(call, err);
 }
 
@@ -83,7 +98,8 @@ static tn_status linear_backward(const tn_call *call, tn_error *err)
     if (db)
         sums_of_rows(g, call->scratch, db);
     if (dx && status == TN_OK) {
-        product p = {.form = GEMM_NN, .a = g, .w = w, .y = dx};
+        weight codes;
+        product p = {.form = GEMM_NN, .a = g, .w = w, .quantised = linear_quantised(call, &codes), .y = dx};
         status = product_run(&p, call->scratch, call->site->path, err);
     }
     return status;

@@ -172,7 +172,7 @@ static void gather_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 void moe_experts_product(const experts_job *job, gemm_context *context, experts_matrix matrix, bool back,
                          const grouped_item *item, int64_t k, const char *a, float *c)
 {
-    grouped_matrix w = grouped_weight(&job->site->param[matrix.role], job->layout, item->group, matrix.first);
+    grouped_matrix w = grouped_weight_of(job->site, matrix.role, job->layout, item->group, matrix.first);
     gemm_shape shape = {.type = job->type, .m = item->rows, .n = item->columns, .k = k, .lda = k, .ldc = item->columns};
     grouped_product(context, shape, &w, back, item->column, a + (size_t)(item->first * k) * tn_dtype_size(job->type), c,
                     item->mine + job->tile_bytes);

@@ -112,6 +112,9 @@ static void product_tiles(void *ctx, int64_t begin, int64_t end, int32_t thread)
             .lda = job->lda,
             .ldw = job->ldw,
             .ldc = in_place ? job->ldy : job->tile_n,
+            .quantised = job->p->quantised,
+            .w_row = job->p->form == GEMM_NT ? column : 0,
+            .w_column = job->p->form == GEMM_NT ? 0 : column,
         };
         int64_t a_at = row * (shape.form == GEMM_TN ? 1 : job->lda);
         int64_t w_at = column * (shape.form == GEMM_NT ? job->ldw : 1);

@@ -9,6 +9,7 @@
 typedef struct product {
     gemm_form form;
     const tn_tensor *a, *w, *bias, *y; /* bias may be NULL; y only needs data and strides to be run     */
+    const weight *quantised;           /* w, where its type is one of those; else NULL                  */
 } product;
 
 /* Scratch bytes; data pointers may be NULL. The result, like the values, follows from shapes alone but for the number

@@ -1,10 +1,14 @@
 /* Modules, sites and their tensors, taken from a checkpoint. What they are called is said in models. */
 #include "graph/build.h"
 
+#include "base/blocks.h"
 #include "base/convert.h"
 #include "base/tensor.h"
+#include "op/op.h"
+#include "op/weight.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +182,32 @@ static void convert_piece(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
+/* Memory of the device for a tensor, and of the host to fill it in: the same where the host can address it. */
+typedef struct placing {
+    void *memory, *host;
+    size_t bytes;
+} placing;
+
+static bool place_begin(graph_builder *b, const char *name, size_t bytes, placing *p)
+{
+    *p = (placing){.bytes = bytes};
+    if (!keep_copy(b, bytes, &p->memory))
+        return false;
+    p->host = b->device->ops->host_memory ? p->memory : malloc(bytes ? bytes : 1);
+    if (!p->host)
+        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
+    return p->host;
+}
+
+static bool place_end(graph_builder *b, const placing *p)
+{
+    if (!b->device->ops->host_memory) {
+        b->status = device_upload(b->device, p->memory, p->host, p->bytes, b->err);
+        free(p->host);
+    }
+    return b->status == TN_OK;
+}
+
 /* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in that dtype. */
 static bool place_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool copies, tn_tensor *t)
 {
@@ -185,24 +215,118 @@ static bool place_tensor(graph_builder *b, const char *name, tn_dtype dtype, boo
     bool usable = t->dtype == dtype && b->device->ops->host_memory && (uintptr_t)t->data % element == 0;
     if (usable && !copies)
         return true;
-    size_t bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(dtype);
-    void *memory = NULL, *host = NULL;
-    if (!keep_copy(b, bytes, &memory))
+    placing p;
+    if (!place_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
         return false;
-    host = b->device->ops->host_memory ? memory : malloc(bytes ? bytes : 1);
-    if (!host) {
-        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
-        return false;
-    }
-    convert_job job = {t->data, host, t->dtype, dtype};
+    convert_job job = {t->data, p.host, t->dtype, dtype};
     tn_parallel_for(tn_tensor_count(t), 16 * CONVERT_BLOCK, convert_piece, &job);
-    if (!b->device->ops->host_memory) {
-        b->status = device_upload(b->device, memory, host, bytes, b->err);
-        free(host);
-    }
-    t->data = memory;
+    t->data = p.memory;
     t->dtype = dtype;
+    return place_end(b, &p);
+}
+
+/* ---- quantised weights ------------------------------------------------------------------------- */
+
+/* Remembers what belongs to codes, which are known by where they lie. */
+static void remember(graph_builder *b, const void *data, const shards_parts *parts)
+{
+    if (!parts->scale.dtype && !parts->zero.dtype && !parts->group.dtype)
+        return;
+    if (b->quantised_count == b->quantised_capacity) {
+        size_t capacity = b->quantised_capacity ? 2 * b->quantised_capacity : 256;
+        build_quantised *more = realloc(b->quantised, capacity * sizeof *more);
+        if (!more) {
+            build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
+            return;
+        }
+        b->quantised = more;
+        b->quantised_capacity = capacity;
+    }
+    b->quantised[b->quantised_count++] = (build_quantised){data, *parts};
+}
+
+/* The latest come first: what is asked for was mostly read just before. */
+static shards_parts parts_of(const graph_builder *b, const tn_tensor *t)
+{
+    for (size_t i = b->quantised_count; i > 0 && blocks_is_quantised(t->dtype); i--)
+        if (b->quantised[i - 1].data == t->data)
+            return b->quantised[i - 1].parts;
+    return (shards_parts){0};
+}
+
+typedef struct value_job {
+    weight w;
+    char *to;
+    tn_dtype dtype;
+} value_job;
+
+static void value_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const value_job *job = ctx;
+    int64_t columns = job->w.codes->shape[1];
+    (void)thread;
+    for (int64_t row = begin; row < end; row++)
+        weight_read(&job->w, row, 0, columns, job->dtype,
+                    job->to + (size_t)(row * columns) * tn_dtype_size(job->dtype));
+}
+
+static const tn_tensor *or_null(const tn_tensor *t)
+{
+    return t->dtype ? t : NULL;
+}
+
+/* Copies the values of t into the device's memory. */
+static bool place_values(graph_builder *b, const char *name, tn_dtype dtype, const shards_parts *parts, tn_tensor *t)
+{
+    placing p;
+    if (!place_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
+        return false;
+    value_job job = {weight_make(t, or_null(&parts->scale), or_null(&parts->zero), or_null(&parts->group)), p.host,
+                     dtype};
+    tn_parallel_for(t->shape[0], 1 + 16 * CONVERT_BLOCK / (t->shape[1] + 1), value_rows, &job);
+    *t = tn_tensor_dense(p.memory, dtype, 2, t->shape);
+    return place_end(b, &p);
+}
+
+/* Codes stay where they lie, except where values are asked for. */
+static bool place_quantised(graph_builder *b, const char *name, const build_form *form, tn_tensor *t)
+{
+    shards_parts parts = shards_parts_of(b->weights, name);
+    if (form->turned)
+        build_fail(b, TN_E_INPUT, name,
+                   "is quantised (%s) and has its dimensions changed over; use the plain checkpoint",
+                   tn_dtype_name(t->dtype));
+    else if (b->dequantise || form->dtype)
+        place_values(b, name, form->dtype ? form->dtype : b->dtype, &parts, t);
+    else if (!b->device->ops->host_memory)
+        build_fail(b, TN_E_INPUT, name, "is quantised (%s), which device '%s' cannot take; open it with --dequantise",
+                   tn_dtype_name(t->dtype), b->device->ops->name);
+    else
+        remember(b, t->data, &parts);
     return b->status == TN_OK;
+}
+
+tn_tensor build_rows(graph_builder *b, const tn_tensor *of, int64_t first, int64_t count)
+{
+    tn_tensor t = *of;
+    shards_parts parts = parts_of(b, of);
+    tn_tensor *scales[] = {&parts.scale, &parts.zero};
+    t.data = (char *)of->data + tn_dtype_bytes(of->dtype, first * of->stride[0]);
+    t.shape[0] = count;
+    for (int i = 0; i < 2; i++)
+        if (scales[i]->ndim == 2) {
+            scales[i]->data = (char *)scales[i]->data + tn_dtype_bytes(scales[i]->dtype, first * scales[i]->stride[0]);
+            scales[i]->shape[0] = count;
+        }
+    remember(b, t.data, &parts);
+    return t;
+}
+
+void build_end(graph_builder *b)
+{
+    free(b->quantised);
+    b->quantised = NULL;
+    b->quantised_count = b->quantised_capacity = 0;
 }
 
 /* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
@@ -268,9 +392,9 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
-    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64) {
-        build_fail(b, TN_E_INPUT, full, "has dtype %s, expected f32, bf16 or f16 (quantised weights are not supported)",
-                   tn_dtype_name(out->dtype));
+    bool quantised = blocks_is_quantised(out->dtype) && ndim == 2;
+    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64 && !quantised) {
+        build_fail(b, TN_E_INPUT, full, "has dtype %s, expected f32, bf16 or f16", tn_dtype_name(out->dtype));
         return false;
     }
     if (!has_shape(out, ndim, want)) {
@@ -282,17 +406,18 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         return false;
     }
     shards_take(b->weights, full);
-    b->done_bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
+    b->done_bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
-    else if (!(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
+    else if (quantised ? !place_quantised(b, full, form, out)
+                       : !(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
         return false;
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
         build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
         return false;
     }
     module->parameters += tn_tensor_count(out);
-    module->bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
+    module->bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     return true;
 }
 
@@ -318,13 +443,67 @@ tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int6
     return step ? &step->site : NULL;
 }
 
+/* Scales, zero points or groups of a list of tensors: all of them have any, or none. */
+static void set_part(graph_builder *b, tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
+                     size_t member, uint64_t feature)
+{
+    tn_tensor *list = NULL;
+    for (int64_t i = 0; i < count && b->status == TN_OK; i++) {
+        shards_parts parts = parts_of(b, &tensors[i]);
+        const tn_tensor *t = (const tn_tensor *)(const void *)((const char *)&parts + member);
+        if (i == 0 && !t->dtype)
+            return;
+        if (!list && !(list = calloc((size_t)count, sizeof *list)))
+            build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
+        else if (!t->dtype)
+            build_fail(b, TN_E_INPUT, site->path, "only some of its weights have scales; the checkpoint is damaged");
+        else
+            list[i] = *t;
+    }
+    if (b->status == TN_OK && list)
+        b->status = graph_set_site_param(site, role, list, count, b->err);
+    site->features |= feature;
+    free(list);
+}
+
+static bool has_other_weights(const tn_site *site, tn_role role)
+{
+    for (int other = 0; other < TN_ROLE_FIRST_GROUP; other++)
+        if (other != (int)role && site->param[other].count > 0 && op_group_role((tn_role)other))
+            return true;
+    return false;
+}
+
+/* The type of a site's weights: of several, one that is quantised. */
+static void set_weight_type(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
+{
+    int32_t *type = &site->meaning[TN_AXIS_WEIGHT];
+    bool matrix = op_group_role(role), others = has_other_weights(site, role);
+    for (int64_t i = 0; i < count; i++) {
+        int32_t dtype = (int32_t)tensors[i].dtype;
+        bool quantised = blocks_is_quantised((tn_dtype)dtype), was = blocks_is_quantised((tn_dtype)*type);
+        if (matrix && (i > 0 || others) && dtype != *type && (quantised || was))
+            site->features |= TN_HAS_MIXED;
+        if (!was || (matrix && i == 0 && !others))
+            *type = dtype;
+    }
+}
+
+static void set_param(graph_builder *b, tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
+{
+    b->status = graph_set_site_param(site, role, tensors, count, b->err);
+    set_weight_type(site, role, tensors, count);
+    if (count < 1 || !op_group_role(role))
+        return;
+    set_part(b, site, TN_ROLE_SCALE_OF(role), tensors, count, offsetof(shards_parts, scale), TN_HAS_SCALES);
+    set_part(b, site, TN_ROLE_ZERO_OF(role), tensors, count, offsetof(shards_parts, zero), TN_HAS_ZERO_POINTS);
+    set_part(b, site, op_group_role(role), tensors, count, offsetof(shards_parts, group), 0);
+}
+
 void build_step_params(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensors, int64_t count)
 {
-    if (b->status != TN_OK || !step)
-        return;
-    /* The site is the step's first member. */
-    b->status = graph_set_step_param((graph_step *)(void *)step, role, tensors, count, b->err);
-    step->meaning[TN_AXIS_WEIGHT] = (int32_t)tensors[0].dtype;
+    if (b->status == TN_OK && step)
+        set_param(b, step, role, tensors, count);
 }
 
 void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor)
@@ -336,8 +515,7 @@ void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tens
 {
     if (b->status != TN_OK)
         return;
-    b->status = graph_set_param(b->graph, site, role, tensors, count, b->err);
-    site->site.meaning[TN_AXIS_WEIGHT] = (int32_t)tensors[0].dtype;
+    set_param(b, &site->site, role, tensors, count);
 }
 
 void build_lend(graph_builder *b, graph_site *to, tn_role role, const graph_site *from, tn_role from_role)

@@ -25,6 +25,12 @@ typedef struct build_alias {
     const char *tree, *file;
 } build_alias;
 
+/* What belongs to the codes that begin at data. */
+typedef struct build_quantised {
+    const void *data;
+    shards_parts parts;
+} build_quantised;
+
 /* The first error sticks: after it every function below does nothing and returns NULL or false, so an architecture's
  * build can be written as a straight line and look at status once. */
 typedef struct graph_builder {
@@ -37,6 +43,9 @@ typedef struct graph_builder {
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
+    bool dequantise; /* quantised weights are copied as values of dtype                           */
+    build_quantised *quantised;
+    size_t quantised_count, quantised_capacity;
     tn_status status;
     tn_error *err;
 } graph_builder;
@@ -50,7 +59,8 @@ graph_module *build_module(graph_builder *b, graph_module *parent, const char *n
 /* Is there a tensor "<module path>.<name>" in the checkpoint, under this name or an alias? */
 bool build_has(const graph_builder *b, const graph_module *module, const char *name);
 
-/* The tensor "<module path>.<name>", checked to have the shape and to be floating, in the model's dtype. */
+/* The tensor "<module path>.<name>", checked to have the shape and to be floating, in the model's dtype; quantised
+ * matrices stay as they lie, and build_param gives sites their scales. */
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out);
 
@@ -73,11 +83,17 @@ graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_s
 /* A step of module between the contracts, on rows of width elements. NULL after an error. */
 tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int64_t width);
 
+/* Rows [first, first + count) of a matrix that build_tensor gave, as a tensor of its own. */
+tn_tensor build_rows(graph_builder *b, const tn_tensor *of, int64_t first, int64_t count);
+
+/* What the builder itself holds. */
+void build_end(graph_builder *b);
+
 /* The step's parameter of that role. step as build_step gave it. */
 void build_step_params(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensors, int64_t count);
 void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor);
 
-/* The site's parameter of that role; its TN_AXIS_WEIGHT is their dtype. */
+/* The site's parameter of that role, with the scales of what is quantised; its TN_AXIS_WEIGHT is their dtype. */
 void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count);
 
 /* The same tensors as from has under from_role, if it has any. from may be NULL. */

@@ -97,9 +97,7 @@ graph_module *graph_add_module(graph *g, graph_module *parent, const char *name,
 graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err);
 /* A step of module on rows of width elements; its meaning is the caller's to fill. */
 graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64_t width, tn_error *err);
-tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
-                          tn_error *err);
-tn_status graph_set_step_param(graph_step *step, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err);
+tn_status graph_set_site_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err);
 /* The site with that path; the outer one where a module has two. */
 graph_site *graph_find_site(const graph *g, const char *path);
 

@@ -164,7 +164,7 @@ graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site 
     return s;
 }
 
-static tn_status set_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err)
+tn_status graph_set_site_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err)
 {
     tn_tensor *copy = malloc((size_t)(count > 0 ? count : 1) * sizeof *copy);
     if (!copy)
@@ -173,18 +173,6 @@ static tn_status set_param(tn_site *site, tn_role role, const tn_tensor *tensors
     free((void *)site->param[role].tensors);
     site->param[role] = (tn_param){copy, count};
     return TN_OK;
-}
-
-tn_status graph_set_step_param(graph_step *step, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err)
-{
-    return set_param(&step->site, role, tensors, count, err);
-}
-
-tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
-                          tn_error *err)
-{
-    (void)g;
-    return set_param(&site->site, role, tensors, count, err);
 }
 
 graph_site *graph_find_site(const graph *g, const char *path)

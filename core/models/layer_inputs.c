@@ -30,7 +30,7 @@ void layer_inputs_build(graph_builder *b, graph_module *model, const layer_input
     out->embed = build_step(b, embed, TN_OP_EMBEDDING, all);
     if (out->embed) {
         out->embed->num[TN_NUM_SCALE] = sqrt((double)spec->width);
-        out->embed->features = spec->partial ? TN_HAS_PARTIAL : 0;
+        out->embed->features |= spec->partial ? TN_HAS_PARTIAL : 0;
     }
     build_step_param(b, out->embed, TN_ROLE_WEIGHT, &table);
     out->projection = parts_linear(b, model, "per_layer_model_projection", spec->hidden, all, false, NULL);

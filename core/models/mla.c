@@ -88,11 +88,8 @@ static tn_site *build_product(graph_builder *b, const graph_module *m, const mla
     tn_tensor *list = step ? calloc((size_t)spec->heads, sizeof *list) : NULL;
     if (!list)
         return step ? build_fail(b, TN_E_MEMORY, m->path, "out of memory") : NULL;
-    const tn_tensor *all = kv_b->site.param[TN_ROLE_WEIGHT].tensors;
-    size_t row = (size_t)spec->kv_rank * tn_dtype_size(all->dtype);
     for (int64_t n = 0; n < spec->heads; n++)
-        list[n] = tn_tensor_dense((char *)all->data + (size_t)(n * (spec->nope + spec->v) + first) * row, all->dtype, 2,
-                                  (int64_t[]){count, spec->kv_rank});
+        list[n] = build_rows(b, kv_b->site.param[TN_ROLE_WEIGHT].tensors, n * (spec->nope + spec->v) + first, count);
     build_step_params(b, step, TN_ROLE_WEIGHT, list, spec->heads);
     free(list);
     bool absorbs = layout == TN_LAYOUT_LIST_IO;

@@ -121,7 +121,7 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
                    TN_ROLE_DOWN_BIAS);
     s->site.meaning[TN_AXIS_ACT] = spec->act;
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
-    s->site.features = (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
+    s->site.features |= (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
     s->site.num[TN_NUM_SPARSITY] = spec->sparsity > 0 ? normal_quantile((float)spec->sparsity) : 0;
     s->site.dim[TN_DIM_HIDDEN] = hidden;
     s->site.dim[TN_DIM_INTER] = inter;

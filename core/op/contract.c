@@ -1,6 +1,7 @@
 /* Do a site and the tensors of a call fit their operation's row? */
 #include "op/op.h"
 
+#include "base/blocks.h"
 #include "base/tensor.h"
 #include "base/text.h"
 
@@ -22,9 +23,18 @@ static tn_status refuse_param(const tn_site *site, tn_role role, int64_t index, 
                    tn_dtype_name(like->dtype), wants);
 }
 
-static bool param_fits(const op_param *p, const tn_tensor *t, const tn_tensor *like)
+/* Where weights are of several types each may have any that weights can have. */
+static bool type_fits(const tn_site *site, const op_param *p, tn_dtype dtype, tn_dtype like)
 {
-    bool type = p->any_float ? tensor_is_float(t->dtype) : t->dtype == like->dtype;
+    bool mixed = (site->features & TN_HAS_MIXED) && op_group_role(p->role);
+    if (p->any_float)
+        return tensor_is_float(dtype);
+    return dtype == like || (mixed && (blocks_is_quantised(dtype) || (int32_t)dtype == site->meaning[TN_AXIS_DTYPE]));
+}
+
+static bool param_fits(const tn_site *site, const op_param *p, const tn_tensor *t, const tn_tensor *like)
+{
+    bool type = type_fits(site, p, t->dtype, like->dtype);
     return type && t->ndim == like->ndim && tensor_is_dense_last(t) &&
            !memcmp(t->shape, like->shape, (size_t)like->ndim * sizeof *like->shape);
 }
@@ -41,9 +51,71 @@ static tn_status check_param(const tn_site *site, const op_param *p, tn_error *e
     tn_tensor like = {0};
     like.dtype = op_param_shape(p, site, &like.ndim, like.shape);
     for (int64_t i = 0; i < count; i++)
-        if (!param_fits(p, &has->tensors[i], &like))
+        if (!param_fits(site, p, &has->tensors[i], &like))
             return refuse_param(site, p->role, i, count, &has->tensors[i], &like, err);
     return TN_OK;
+}
+
+/* [out,groups], in a type that scales or these zero points have; rows may share one. */
+static bool part_fits(const tn_tensor *t, const tn_tensor *w, bool zero)
+{
+    bool type = zero ? t->dtype == (w->dtype == TN_U4 ? TN_U8 : w->dtype)
+                     : tensor_is_float(t->dtype) || t->dtype == TN_F8_E4M3 || t->dtype == TN_F8_E8M0;
+    if (zero && w->dtype == TN_E2M1)
+        return t->dtype == TN_F32 && t->ndim == 1 && t->shape[0] == 1;
+    return type && t->ndim == 2 && t->shape[0] == w->shape[0] && tensor_is_dense_last(t) && t->stride[0] >= 0;
+}
+
+/* Groups of columns in order, or named one by one. */
+static bool groups_fit(const tn_tensor *scale, const tn_tensor *group, const tn_tensor *w)
+{
+    if (group)
+        return group->dtype == TN_I32 && group->ndim == 1 && group->shape[0] == w->shape[1];
+    return !scale || op_group_columns(w->shape[1], scale->shape[1]) > 0;
+}
+
+/* Whole blocks in each row, and scales, zero points and groups that fit. */
+static bool quantised_fits(const tn_tensor *w, const tn_tensor *scale, const tn_tensor *zero, const tn_tensor *group)
+{
+    int64_t block = tn_dtype_block_elements(w->dtype);
+    bool whole = w->ndim == 2 && w->shape[1] % block == 0 && w->stride[0] % block == 0;
+    return whole && (!scale || part_fits(scale, w, false)) && (!zero || part_fits(zero, w, true)) &&
+           (!zero || w->dtype == TN_E2M1 || (scale && zero->shape[1] == scale->shape[1])) &&
+           groups_fit(scale, group, w);
+}
+
+static const tn_tensor *part_of(const tn_site *site, int role, int64_t index)
+{
+    return role > 0 && site->param[role].count > index ? &site->param[role].tensors[index] : NULL;
+}
+
+static tn_status check_quantised(const tn_site *site, tn_role role, tn_error *err)
+{
+    const tn_param *has = &site->param[role];
+    tn_role roles[] = {TN_ROLE_SCALE_OF(role), TN_ROLE_ZERO_OF(role), op_group_role(role)};
+    for (int i = 0; i < 3; i++)
+        if (roles[i] > 0 && site->param[roles[i]].count != 0 && site->param[roles[i]].count != has->count)
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: scales, zero points or groups of %lld of its %lld tensors",
+                           tn_role_name(role), (long long)site->param[roles[i]].count, (long long)has->count);
+    for (int64_t i = 0; i < has->count; i++)
+        if (blocks_is_quantised(has->tensors[i].dtype) &&
+            !quantised_fits(&has->tensors[i], part_of(site, roles[0], i), part_of(site, roles[1], i),
+                            part_of(site, roles[2], i)))
+            return tn_fail(
+                err, TN_E_USAGE, site->path,
+                "%s %lld: its scales, zero points or groups do not fit, or its rows are no whole blocks of %s",
+                tn_role_name(role), (long long)i, tn_dtype_name(has->tensors[i].dtype));
+    return TN_OK;
+}
+
+/* The parameter that a role belongs to: itself, or the one whose scales, zero points or groups it has. */
+static int owner_of(const tn_site *site, int role)
+{
+    for (int weight = 0; weight < TN_ROLE_FIRST_GROUP && (role >= TN_ROLE_FIRST_GROUP && role < TN_ROLE_FIRST_SCALE);
+         weight++)
+        if (site->param[weight].count && (int)op_group_role((tn_role)weight) == role)
+            return weight;
+    return role % TN_ROLE_FIRST_SCALE;
 }
 
 /* A role that the operation does not have here, scales and zero points apart. */
@@ -52,7 +124,7 @@ static bool is_stray(const op_row *row, const tn_site *site, int role)
     if (site->param[role].count == 0)
         return false;
     for (int i = 0; i < OP_PARAMS && row->param[i].shape; i++)
-        if (row->param[i].role == (tn_role)(role % TN_ROLE_FIRST_SCALE) && op_is_there(&row->param[i].when, site))
+        if ((int)row->param[i].role == owner_of(site, role) && op_is_there(&row->param[i].when, site))
             return role >= TN_ROLE_FIRST_ZERO    ? !(site->features & TN_HAS_ZERO_POINTS)
                    : role >= TN_ROLE_FIRST_SCALE ? !(site->features & TN_HAS_SCALES)
                                                  : false;
@@ -65,6 +137,8 @@ static tn_status check_params(const op_row *row, const tn_site *site, tn_error *
     for (int i = 0; status == TN_OK && i < OP_PARAMS && row->param[i].shape; i++)
         if (op_is_there(&row->param[i].when, site))
             status = check_param(site, &row->param[i], err);
+    for (int role = 0; status == TN_OK && role < TN_ROLE_FIRST_GROUP; role++)
+        status = check_quantised(site, (tn_role)role, err);
     for (int role = 0; status == TN_OK && role < TN_ROLE_MAX; role++)
         if (is_stray(row, site, role))
             status = tn_fail(err, TN_E_USAGE, site->path, "%s: %s of this layout and these features has none",

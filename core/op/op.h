@@ -113,6 +113,13 @@ tn_dtype op_dtype_of(const char *spec, const tn_site *site);
 tn_tensor op_param_tensor(const op_param *param, const tn_site *site);
 tn_dtype op_param_shape(const op_param *param, const tn_site *site, int32_t *ndim, int64_t shape[TN_MAX_DIMS]);
 
+/* The role of the groups of columns that belong to a weight's; 0: it can have none, since it is no matrix that files
+ * quantise. shape.c */
+tn_role op_group_role(tn_role role);
+
+/* Columns of a group, of so many of which a row is made (meaning.h); 0: no 2^n gives that number. shape.c */
+int64_t op_group_columns(int64_t columns, int64_t groups);
+
 /* Tensors of one parameter: 1, or one for each expert. */
 int64_t op_param_count(const op_param *param, const tn_site *site);
 

@@ -1,6 +1,8 @@
 /* Shapes of the table for one site: what its letters stand for. */
 #include "op/op.h"
 
+#include "base/blocks.h"
+
 #include <string.h>
 
 const op_free op_nothing_free = {-1, -1, -1, -1, -1, -1, {0}};
@@ -150,11 +152,30 @@ static tn_tensor tensor_of(const char *spec, const tn_site *site, const op_free 
     return tn_tensor_dense(NULL, op_dtype_of(spec, site), ndim, shape);
 }
 
+tn_role op_group_role(tn_role role)
+{
+    bool matrix = role == TN_ROLE_WEIGHT || (role >= TN_ROLE_GATE && role <= TN_ROLE_GATE_UP) ||
+                  (role >= TN_ROLE_SHARED_GATE && role <= TN_ROLE_SHARED_DOWN);
+    return matrix ? TN_ROLE_GROUP_OF(role) : (tn_role)0;
+}
+
+int64_t op_group_columns(int64_t columns, int64_t groups)
+{
+    int64_t size = groups > 0 ? 1 : 0;
+    if (groups == 1)
+        return columns > 0 ? columns : 1;
+    while (size > 0 && size < columns && (columns + size - 1) / size > groups)
+        size *= 2;
+    return size > 0 && (columns + size - 1) / size == groups ? size : 0;
+}
+
+/* What is not quantised beside quantised weights has the type of activations. */
 tn_dtype op_param_shape(const op_param *param, const tn_site *site, int32_t *ndim, int64_t shape[TN_MAX_DIMS])
 {
     int32_t weight = site->meaning[TN_AXIS_WEIGHT] ? site->meaning[TN_AXIS_WEIGHT] : site->meaning[TN_AXIS_DTYPE];
     *ndim = shape_of(param->shape, site, &op_nothing_free, shape);
-    return (tn_dtype)weight;
+    bool plain = blocks_is_quantised((tn_dtype)weight) && !op_group_role(param->role);
+    return (tn_dtype)(plain ? site->meaning[TN_AXIS_DTYPE] : weight);
 }
 
 tn_tensor op_param_tensor(const op_param *param, const tn_site *site)

@@ -5,7 +5,7 @@
 #include "op/rules.h"
 
 #define BIT(value) (1u << (value))
-#define QUANTISED (TN_HAS_SCALES | TN_HAS_ZERO_POINTS)
+#define QUANTISED (TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED)
 #define NORMS_WITH_WEIGHT (BIT(TN_NORM_W) | BIT(TN_NORM_1_PLUS_W) | BIT(TN_NORM_W_F32) | BIT(TN_NORM_W_GATED))
 #define ROUTING                                                                                                        \
     (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \

@@ -108,9 +108,11 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .progress = options->progress,
                        .progress_ctx = options->progress_ctx,
                        .total_bytes = shards_bytes(m->weights),
+                       .dequantise = options->dequantise,
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err);
     m->arch_state = models_build(m->arch, &b, &root);
+    build_end(&b);
     build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");

@@ -27,8 +27,8 @@ static size_t most_packed(const tn_site *site)
     size_t bytes = MOST_PACKED;
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < site->param[role].count; i++)
-            bytes += 16 * (size_t)tn_tensor_count(&site->param[role].tensors[i]) *
-                     tn_dtype_size(site->param[role].tensors[i].dtype);
+            bytes +=
+                16 * tn_dtype_bytes(site->param[role].tensors[i].dtype, tn_tensor_count(&site->param[role].tensors[i]));
     return least(bytes, memory(1));
 }
 

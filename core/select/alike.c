@@ -59,13 +59,10 @@ static bool same_bytes(const tn_tensor *a, const tn_tensor *b, bool host_memory)
         return true;
     if (!host_memory)
         return false;
-    size_t row = tn_dtype_size(a->dtype), rows = 1;
     tn_tensor dense = tn_tensor_dense(NULL, a->dtype, a->ndim, a->shape);
     if (memcmp(dense.stride, a->stride, (size_t)a->ndim * sizeof *a->stride) != 0)
         return false; /* no checkpoint has such weights */
-    for (int32_t i = 0; i < a->ndim; i++)
-        rows *= (size_t)a->shape[i];
-    return !memcmp(a->data, b->data, rows * row);
+    return !memcmp(a->data, b->data, tn_dtype_bytes(a->dtype, tn_tensor_count(a)));
 }
 
 bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory)

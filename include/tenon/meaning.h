@@ -139,10 +139,11 @@ typedef enum tn_num {
 /* Which parameter of a site a tensor is. Scales and zero points of quantised weights have roles of their own, 32 and 64
  * above that of the weight, and where groups of columns are scattered so has the group of each column.
  *
- * A quantised weight [out,in] means (code - zero) * scale. Scales are [out,groups] of f32, bf16, f16, F8_E4M3 or F8_E8M0,
- * a row's stride 0 where all rows share one; zero points are [out,groups] of the codes' type (U8 for U4), absent 8 for
- * U4 and 0 for others; of E2M1 it is f32 [1], which scales are divided by. A group is of in columns where there is one
- * of them, else of the 2^n columns, n the least, that give so many groups; or of those that TN_ROLE_GROUP_OF names. */
+ * A quantised weight [out,in] means (code - zero) * scale. Scales are [out,groups] of f32, bf16, f16, F8_E4M3 or
+ * F8_E8M0, a row's stride 0 where all rows share one; zero points are [out,groups] of the codes' type (U8 for U4),
+ * absent 8 for U4 and 0 for others; of E2M1 it is f32 [1], which scales are divided by. A group is of in columns where
+ * there is one of them, else of the 2^n columns, n the least, that give so many groups; or of those that
+ * TN_ROLE_GROUP_OF names. */
 typedef enum tn_role {
     TN_ROLE_WEIGHT = 0,
     TN_ROLE_BIAS = 1,
@@ -178,7 +179,9 @@ typedef enum tn_role {
 /* 23 to 30: of WEIGHT, GATE, UP, DOWN, GATE_UP, SHARED_GATE, SHARED_UP, SHARED_DOWN; no other weight has any. */
 #define TN_ROLE_GROUP_OF(role)                                                                                         \
     ((tn_role)((int)(role) + TN_ROLE_FIRST_GROUP -                                                                     \
-               ((int)(role) >= TN_ROLE_SHARED_GATE ? 8 : (int)(role) >= TN_ROLE_GATE ? 1 : 0)))
+               ((int)(role) >= TN_ROLE_SHARED_GATE ? 8                                                                 \
+                : (int)(role) >= TN_ROLE_GATE      ? 1                                                                 \
+                                                   : 0)))
 
 /* ---- names ------------------------------------------------------------------------------------ */
 

@@ -29,6 +29,8 @@ typedef struct tn_model_options {
      * known before, done never becomes less and is total in the end, unless something fails. After a non-zero return
      * TN_E_CANCELLED comes back, and the model is as it was. */
     int (*applying)(void *ctx, const char *what, int64_t done, int64_t total);
+    /* Quantised weights are copied as values of the model's dtype: for devices and kernels that cannot take codes. */
+    bool dequantise;
 } tn_model_options;
 
 /* Its strings belong to the model. */

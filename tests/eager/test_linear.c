@@ -162,7 +162,15 @@ static gemm_shape make_product(tn_dtype dtype, gemm_form form, int64_t m, int64_
 {
     *a = optest_random(dtype, 2, form == GEMM_TN ? (int64_t[]){k, m} : (int64_t[]){m, k}, 1);
     *w = optest_random(dtype, 2, form == GEMM_NT ? (int64_t[]){n, k} : (int64_t[]){k, n}, 2);
-    return (gemm_shape){dtype, dtype, form, m, n, k, a->stride[0], w->stride[0], n};
+    return (gemm_shape){.type = dtype,
+                        .w_type = dtype,
+                        .form = form,
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .lda = a->stride[0],
+                        .ldw = w->stride[0],
+                        .ldc = n};
 }
 
 /* An infinity at the end of a row, too, where the number of elements is odd: oneDNN pads such rows. Once with what it
@@ -215,7 +223,7 @@ START_TEST(plain_products)
                        optest_at(&w, form == GEMM_NT ? 3 * k + p : p * n + 3);
             ck_assert_double_eq(optest_at(&one, 2 * n + 3), sum);
         }
-    gemm_shape empty = {TN_F32, TN_F32, GEMM_NT, 1, 1, 0, 1, 1, 1};
+    gemm_shape empty = {.type = TN_F32, .w_type = TN_F32, .m = 1, .n = 1, .lda = 1, .ldw = 1, .ldc = 1};
     float zero = 1.0f, nothing = 0.0f;
     gemm_run(NULL, &empty, &nothing, &nothing, &zero, NULL);
     ck_assert_float_eq(zero, 0.0f);
