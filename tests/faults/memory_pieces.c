@@ -377,6 +377,7 @@ static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
 #define MODELS "tests/data/models/"
 #define TOKENIZERS "tests/data/tokenizers/"
 #define TEMPLATES "tests/data/templates/"
+#define GGUF "tests/data/fuzz/gguf/"
 
 const piece pieces[] = {
     {.name = "llama", .path = MODELS "llama", .work = open_model},
@@ -406,6 +407,9 @@ const piece pieces[] = {
     {.name = "unigram-bytes", .path = TOKENIZERS "unigram-bytes/tokenizer.json", .work = tokenize},
     {.name = "sentencepiece", .path = TOKENIZERS "sentencepiece-unigram", .work = tokenize},
     {.name = "sentencepiece-bpe", .path = TOKENIZERS "sentencepiece-bpe-bare", .work = tokenize},
+    {.name = "gguf-bytes", .path = GGUF "qwen2.gguf", .work = tokenize},
+    {.name = "gguf-pieces", .path = GGUF "llama.gguf", .work = tokenize},
+    {.name = "gguf-template", .path = GGUF "qwen2.gguf", .work = render},
     {.name = "stop", .path = "the <EN </s", .work = stop},
     {.name = "qwen3-template", .path = TEMPLATES "qwen3/template.jinja", .work = render},
     {.name = "smollm3-template", .path = TEMPLATES "smollm3/template.jinja", .work = render},
