@@ -284,7 +284,7 @@ static void add_all(reader *r)
     names_close(&r->index);
 }
 
-shards *shards_open_gguf(gguf *file, tn_error *err)
+shards *gguf_names_open(gguf *file, tn_error *err)
 {
     shards *set = shards_of_gguf(file, err);
     if (!set)

@@ -30,7 +30,7 @@ static shards *try_open(void)
     gguf_model_write(f, path);
     gguf *file = gguf_open(path, &err);
     ck_assert_msg(file != NULL, "%s: %s", err.where, err.message);
-    return shards_open_gguf(file, &err);
+    return gguf_names_open(file, &err);
 }
 
 static shards *open_good(const char *arch)
