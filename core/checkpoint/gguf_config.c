@@ -453,7 +453,7 @@ static void make(maker *m)
         put_score_scale(m);
 }
 
-config_file *config_of_gguf(const gguf *file, tn_error *err)
+config_file *gguf_config_read(const gguf *file, tn_error *err)
 {
     maker m = {.file = file, .arch = gguf_arch_of(file, err), .err = err};
     if (!m.arch)

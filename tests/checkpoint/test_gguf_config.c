@@ -48,7 +48,7 @@ static config_file *make(void)
     gguf_model_write(f, path);
     gguf *file = gguf_open(path, &err);
     ck_assert_msg(file != NULL, "%s: %s", err.where, err.message);
-    config_file *config = config_of_gguf(file, &err);
+    config_file *config = gguf_config_read(file, &err);
     gguf_close(file);
     return config;
 }

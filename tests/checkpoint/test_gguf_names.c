@@ -7,6 +7,7 @@
 #include "tempdir.h"
 
 #include <check.h>
+#include <math.h>
 #include <string.h>
 
 static char *path;
@@ -30,7 +31,7 @@ static shards *try_open(void)
     gguf_model_write(f, path);
     gguf *file = gguf_open(path, &err);
     ck_assert_msg(file != NULL, "%s: %s", err.where, err.message);
-    return shards_open_gguf(file, &err);
+    return gguf_names_open(file, &err);
 }
 
 static shards *open_good(const char *arch)
@@ -215,12 +216,23 @@ START_TEST(what_is_wrong_is_named)
 }
 END_TEST
 
+START_TEST(a_factor_that_is_no_number)
+{
+    gguf_model_text(f, "general.architecture", "llama");
+    gguf_model_tensor(f, "output.weight", TN_NVFP4, 2, (int64_t[]){2, 64}, NULL);
+    add_counting("output.scale", 1, (int64_t[]){1}, NAN);
+    ck_assert_ptr_null(try_open());
+    broken_expect(&err, TN_E_INPUT, "m.gguf", "'output.scale' has a factor that is no finite number", NULL);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("gguf_names", 0);
     tcase_add_checked_fixture(tc, setup, NULL);
     suite_add(tc, names_outside_and_inside_of_layers, stacks_become_lists, gates_and_ups_together, old_experts,
-              norms_of_gemma, biases_side_by_side, halves_of_kv_b, a_row_that_is_a_matrix, factors_of_matrices);
+              norms_of_gemma, biases_side_by_side, halves_of_kv_b, a_row_that_is_a_matrix, factors_of_matrices,
+              a_factor_that_is_no_number);
     tcase_add_loop_test(tc, what_is_wrong_is_named, 0, sizeof wrong / sizeof *wrong);
     return suite_run();
 }
