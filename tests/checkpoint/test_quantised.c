@@ -90,7 +90,7 @@ static void expect_values(const shards *set, const char *name, const float *expe
     }
 }
 
-START_TEST(values)
+START_TEST(values_of_every_kind)
 {
     tn_error err = TN_ERROR_INIT;
     quantised_folder f = quantised_folder_of(cases[_i].name, "layers.0.m.");
@@ -288,7 +288,7 @@ END_TEST
 int main(void)
 {
     TCase *tc = suite_open("quantised", 0);
-    tcase_add_loop_test(tc, values, 0, sizeof cases / sizeof cases[0]);
+    tcase_add_loop_test(tc, values_of_every_kind, 0, sizeof cases / sizeof cases[0]);
     tcase_add_loop_test(tc, what_is_damaged, 0, sizeof damages / sizeof damages[0]);
     suite_add(tc, experts_of_gpt_oss, a_tensor_that_two_make, what_is_plain, what_an_older_file_says);
     return suite_run();
