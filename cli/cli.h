@@ -18,6 +18,7 @@ typedef enum option_id {
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_THREADS,
+    OPT_DEQUANTISE,
     OPT_MAX_PACKED,
     OPT_NO_MEASURE,
     OPT_SAME_BITS,

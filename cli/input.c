@@ -125,6 +125,9 @@ static bool holds(const char *folder, const char *name)
 
 bool holds_tokenizer(const char *folder)
 {
+    const char *dot = strrchr(folder, '.');
+    if (dot && strcmp(dot, ".gguf") == 0)
+        return true;
     return holds(folder, "tokenizer.json") || holds(folder, "tokenizer.json.gz") || holds(folder, "tokenizer.model");
 }
 

@@ -104,6 +104,7 @@ void shards_hide(shards *set, const char *name);
 
 /* Memory that lives as long as the set; NULL: out of memory. */
 void *shards_keep(shards *set, size_t bytes);
+int64_t shards_kept_bytes(const shards *set);
 
 /* A loop over 0..count-1 in pieces, as tn_parallel_for, which belongs to those above. */
 typedef void (*shards_loop)(int64_t count, int64_t grain,

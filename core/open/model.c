@@ -156,6 +156,7 @@ static void fill_info(tn_model *m)
     m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
     m->info.parameters = count_parameters(m->target.graph->root);
     m->info.weight_bytes = shards_bytes(m->weights);
+    m->info.relaid_bytes = shards_kept_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
 }
 

@@ -50,6 +50,7 @@ typedef struct tn_model_info {
     bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
     int64_t eos_total; /* tokens that end a text, all of them                                      */
     const int64_t *eos_ids;
+    int64_t relaid_bytes; /* of quantised weights and scales in another order than the file's      */
 } tn_model_info;
 
 /* Maps a checkpoint folder and builds its graph; all sites are eager. Where there is no such folder, a name

@@ -47,6 +47,7 @@ static const struct {
     {"kernels", fuzz_kernels, 6},
     {"elfnote", fuzz_elfnote, 6},
     {"sentencepiece", fuzz_sentencepiece, 6},
+    {"gguf", fuzz_gguf, 10},
     {"replay", fuzz_replay, 10},
 };
 
