@@ -226,9 +226,11 @@ static tn_status read_zeros(const quantised *q, const char *stem, const quantise
     quantised_drop(q, &part, false);
     if (weight->tensor.dtype != TN_I8)
         return TN_OK;
-    if (t->dtype != TN_I8 || tn_tensor_count(t) != tn_tensor_count(scale) || scale->stride[0] == 0)
+    if (t->dtype != TN_I8 || tn_tensor_count(t) != (scale->stride[0] ? tn_tensor_count(scale) : scale->shape[1]))
         return misfit(q, &part, "is not an int8 for each scale");
-    parts->zero = tn_tensor_dense(t->data, TN_I8, 2, scale->shape);
+    parts->zero = *scale;
+    parts->zero.data = t->data;
+    parts->zero.dtype = TN_I8;
     return TN_OK;
 }
 

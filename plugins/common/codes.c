@@ -91,7 +91,8 @@ tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index,
         return tn_fail(err, TN_DECLINED, site->path, "%s: %s weights are not read here", tn_role_name(role),
                        tn_dtype_name(w->dtype));
     if (site->param[TN_ROLE_GROUP_OF(role)].count > 0)
-        return tn_fail(err, TN_DECLINED, site->path, "%s: its columns have groups in any order (act-order), kernel takes groups of neighbours",
+        return tn_fail(err, TN_DECLINED, site->path,
+                       "%s: its columns have groups in any order (act-order), kernel takes groups of neighbours",
                        tn_role_name(role));
     if (columns % CODES_GROUP)
         return tn_fail(err, TN_DECLINED, site->path, "%s: site has rows of %lld, kernel takes multiples of %d",

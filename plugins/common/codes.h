@@ -11,9 +11,9 @@
 typedef struct codes {
     tn_dtype dtype;
     const char *data;
-    int64_t row_bytes;            /* from row to row                                                         */
+    int64_t row_bytes;             /* from row to row                                                         */
     const tn_tensor *scale, *zero; /* beside the codes (meaning.h), or NULL                                   */
-    int group_shift;              /* a scale is that of 2^group_shift columns                                */
+    int group_shift;               /* a scale is that of 2^group_shift columns                                */
 } codes;
 
 /* The types that are read. */

@@ -1,6 +1,7 @@
 /* Folders that are quantised: every kind of matrix has the values that other libraries give it, and what is damaged is
  * one line that names file and tensor. */
 #include "quantised_folder.h"
+#include "base/convert.h"
 #include "broken.h"
 #include "op/weight.h"
 #include "suite.h"
@@ -141,6 +142,31 @@ START_TEST(experts_of_gpt_oss)
     }
     ck_assert(shards_get(set, "mlp.experts.gate_up_proj_bias", &t));
     ck_assert_mem_eq(t.data, halves, sizeof halves);
+}
+END_TEST
+
+/* Of int8, one for each row or one for all. */
+START_TEST(zero_points_of_bytes)
+{
+    static const int8_t zeros[4] = {3, -7, 0, 127};
+    for (int64_t count = 1; count <= 4; count += 3) {
+        tn_error err = TN_ERROR_INIT;
+        quantised_folder f = quantised_folder_of("ct_int8_rows", "m.");
+        const int8_t *codes = quantised_folder_tensor(&f, "m.weight")->data;
+        tn_tensor *scale = quantised_folder_tensor(&f, "m.weight_scale");
+        float scales[4], expected[4 * 256];
+        convert_to_f32(scale->data, TN_BF16, scales, 4);
+        for (int i = 0; i < 4 * 256; i++) {
+            int64_t row = count == 4 ? i / 256 : 0;
+            expected[i] = (float)(codes[i] - zeros[row]) * scales[row];
+        }
+        scale->shape[0] = count;
+        f.tensors[f.count++] =
+            (tn_named_tensor){"m.weight_zero_point", tn_tensor_dense((void *)zeros, TN_I8, 2, (int64_t[]){count, 1})};
+        shards *set = quantised_folder_resolve(&f, CT("8"), &err);
+        ck_assert_msg(set != NULL, "%s: %s", err.where, err.message);
+        expect_values(set, "m.weight", expected, 256, 0);
+    }
 }
 END_TEST
 
@@ -290,6 +316,7 @@ int main(void)
     TCase *tc = suite_open("quantised", 0);
     tcase_add_loop_test(tc, values_of_every_kind, 0, sizeof cases / sizeof cases[0]);
     tcase_add_loop_test(tc, what_is_damaged, 0, sizeof damages / sizeof damages[0]);
-    suite_add(tc, experts_of_gpt_oss, a_tensor_that_two_make, what_is_plain, what_an_older_file_says);
+    suite_add(tc, experts_of_gpt_oss, zero_points_of_bytes, a_tensor_that_two_make, what_is_plain,
+              what_an_older_file_says);
     return suite_run();
 }

@@ -154,7 +154,7 @@ static uint32_t type_number(tn_dtype dtype)
 }
 
 void gguf_model_tensor(gguf_model *f, const char *name, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                      const void *data)
+                       const void *data)
 {
     int64_t count = 1;
     if (!is_wanted(f, name))

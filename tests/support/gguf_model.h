@@ -23,7 +23,7 @@ void gguf_model_texts(gguf_model *f, const char *key, size_t count, const char *
 
 /* A tensor, with the length of a row last in its shape; data NULL: zeros. */
 void gguf_model_tensor(gguf_model *f, const char *name, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                      const void *data);
+                       const void *data);
 
 void gguf_model_write(const gguf_model *f, const char *path);
 
