@@ -100,12 +100,7 @@ static int64_t made(const maker *m, const char *key)
 
 /* ---- what is copied --------------------------------------------------------------------------------- */
 
-typedef enum field_kind { NEEDED, INTEGER, COUNT, NUMBER, FLAG } field_kind; /* COUNT, NUMBER: 0 is as if absent */
-
-static const struct field {
-    const char *gguf, *config;
-    field_kind kind;
-} fields[] = {
+static const gguf_field fields[] = {
     {"block_count", "num_hidden_layers", NEEDED},
     {"embedding_length", "hidden_size", NEEDED},
     {"context_length", "max_position_embeddings", NEEDED},
@@ -130,7 +125,7 @@ static const struct field {
     {"attention.kv_lora_rank", "kv_lora_rank", COUNT},
 };
 
-static void copy_field(maker *m, const struct field *f)
+static void copy_field(maker *m, const gguf_field *f)
 {
     char key[128];
     int64_t whole = 0;
@@ -151,6 +146,11 @@ static bool has(const maker *m, const char *tensor)
 {
     tn_tensor t;
     return gguf_arch_tensor(m->file, tensor, &t);
+}
+
+const gguf_field *gguf_config_field(size_t index)
+{
+    return index < sizeof fields / sizeof *fields ? &fields[index] : NULL;
 }
 
 static void copy_fields(maker *m)
@@ -192,6 +192,19 @@ static void put_vocab(maker *m)
     }
     put(m, "vocab_size", json_integer(t.shape[0]));
     put(m, "dtype", json_string(find_dtype(m)));
+}
+
+/* Layers that have an MLP where others have experts. */
+static void put_dense_layers(maker *m)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0, layers = made(m, "num_hidden_layers"); i < layers && i < 1 << 16; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.ffn_up.weight", (long long)i);
+        if (has(m, name))
+            json_array_append_new(list, json_integer(i));
+    }
+    put(m, "mlp_only_layers", list);
 }
 
 /* ---- attention -------------------------------------------------------------------------------------- */
@@ -430,6 +443,8 @@ static void make(maker *m)
     put(m, "architectures", json_pack("[s]", m->arch->class_name));
     copy_fields(m);
     put_vocab(m);
+    if (made(m, "num_experts") > 0)
+        put_dense_layers(m);
     if (m->arch->traits & GGUF_LATENT)
         put_latent(m);
     else
