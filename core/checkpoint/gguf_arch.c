@@ -146,6 +146,8 @@ const gguf_rename *gguf_arch_rename(const gguf_arch *arch, const char *name, con
 const gguf_arch *gguf_arch_written(const char *model_type, tn_error *err)
 {
     char known[512] = "";
+    if (!strcmp(model_type, "mistral")) /* without a window it is the same */
+        model_type = "llama";
     for (size_t i = 0, used = 0; i < ARCHS; i++) {
         bool is_written = !(archs[i].traits & GGUF_LATENT) && strcmp(archs[i].model_type, "gpt_oss") != 0;
         if (is_written && !strcmp(model_type, archs[i].model_type))

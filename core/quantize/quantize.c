@@ -48,6 +48,7 @@ static tn_status write_file(quantize_plan *p, const char *path, const char *head
 {
     output out = {.fd = -1};
     quantize_values v = {.set = p->model->weights,
+                         .factors = p->factors,
                          .out = &out,
                          .progress = options->progress,
                          .ctx = options->ctx,

@@ -14,10 +14,10 @@ typedef struct quantize_tensor {
     char form[QUANTIZE_NAME]; /* what the checkpoint calls it; '#' stands for the number of a matrix          */
     int64_t matrices, rows, columns;
     int32_t ndim;
-    int64_t layer;     /* -1: of none                                                                     */
-    int64_t pairs;     /* heads whose rows are put in pairs; 0: rows stay where they are                     */
-    bool plus_one;     /* of every value                                                                    */
-    const float *made; /* its values, where no tensor has them                                               */
+    int64_t layer; /* -1: of none                                                                     */
+    int64_t pairs; /* heads whose rows are put in pairs; 0: rows stay where they are                     */
+    bool plus_one; /* of every value                                                                    */
+    int64_t made;  /* where its values begin among the plan's factors; -1: a tensor has them            */
     tn_dtype from, to;
     size_t bytes;
 } quantize_tensor;
@@ -36,9 +36,10 @@ typedef struct quantize_plan {
     const gguf_arch *arch;
     const quantize_recipe *recipe;
     int64_t experts;
-    quantize_tensor *tensors; /* owned                                                                    */
+    quantize_tensor *tensors; /* owned; with room for two more than the checkpoint has */
     size_t count;
-    float *factors;   /* of rotary frequencies, or NULL; owned                                               */
+    float *factors; /* of rotary frequencies, or NULL; owned                                               */
+    int64_t factor_count;
     text keys, infos; /* of the header, and how many keys                                                     */
     uint64_t key_count;
     tn_status status;

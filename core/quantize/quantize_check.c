@@ -18,10 +18,18 @@ static bool is_near(double a, double b)
     return a == b || fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b));
 }
 
+/* What may be otherwise: types, and the order of rows. */
+static bool is_free(int axis)
+{
+    return axis == TN_AXIS_DTYPE || axis == TN_AXIS_WEIGHT || axis == TN_AXIS_LAYOUT || axis == TN_AXIS_ROPE;
+}
+
 static bool same_site(const tn_site *a, const tn_site *b)
 {
     bool same = a->op == b->op && !strcmp(a->path, b->path) && !((a->features ^ b->features) & ~TN_HAS_MIXED) &&
                 !memcmp(a->dim, b->dim, sizeof a->dim);
+    for (int i = 0; i < TN_AXIS_MAX; i++)
+        same = same && (a->meaning[i] == b->meaning[i] || is_free(i));
     for (int i = 0; i < TN_NUM_MAX; i++)
         same = same && is_near(a->num[i], b->num[i]);
     return same;
@@ -119,6 +127,19 @@ static off_t data_bytes(const quantize_plan *p)
     return bytes;
 }
 
+/* Factors of frequencies are read with the config. */
+static bool write_factors(const quantize_plan *p, int fd, off_t at)
+{
+    bool written = true;
+    for (size_t i = 0; i < p->count; i++) {
+        const quantize_tensor *t = &p->tensors[i];
+        if (t->made >= 0)
+            written = written && pwrite(fd, p->factors + t->made, t->bytes, at) == (ssize_t)t->bytes;
+        at += (off_t)quantize_padded(t->bytes);
+    }
+    return written;
+}
+
 /* A file of holes behind the header. */
 static tn_status make_file(const quantize_plan *p, char *name, const char *header, size_t size, tn_error *err)
 {
@@ -127,7 +148,8 @@ static tn_status make_file(const quantize_plan *p, char *name, const char *heade
     if (out.fd < 0)
         return tn_fail(err, TN_E_INPUT, name, "cannot write: %s", strerror(errno));
     status = output_write(&out, header, size, err);
-    if (status == TN_OK && ftruncate(out.fd, (off_t)size + data_bytes(p)) != 0)
+    if (status == TN_OK &&
+        (ftruncate(out.fd, (off_t)size + data_bytes(p)) != 0 || !write_factors(p, out.fd, (off_t)size)))
         status = tn_fail(err, TN_E_INPUT, name, "cannot write: %s", strerror(errno));
     close(out.fd);
     return status;

@@ -65,25 +65,37 @@ static void put_heads(quantize_plan *p)
 
 /* ---- rotation -------------------------------------------------------------------------------------------- */
 
-/* Frequencies are divided by these, as a tensor. */
-static void add_factors(quantize_plan *p, const rope_params *r)
+/* What divides the usual frequencies to give these, as a tensor. */
+static void add_factors(quantize_plan *p, const char *name, const rope_params *r, const float *frequencies)
 {
     int64_t count = r->dim / 2;
-    p->factors = malloc((size_t)count * sizeof *p->factors);
-    if (!p->factors) {
+    float *factors = realloc(p->factors, (size_t)(p->factor_count + count) * sizeof *factors);
+    if (!factors) {
         p->status = tn_fail(p->err, TN_E_MEMORY, p->model->folder, "out of memory");
         return;
     }
     for (int64_t i = 0; i < count; i++)
-        p->factors[i] = (float)(pow(r->theta, -2.0 * (double)i / (double)r->dim) / (double)r->inv_freq[i]);
-    p->tensors[p->count++] = (quantize_tensor){.name = "rope_freqs.weight",
-                                               .matrices = 1,
-                                               .rows = 1,
-                                               .columns = count,
-                                               .ndim = 1,
-                                               .layer = -1,
-                                               .made = p->factors,
-                                               .from = TN_F32};
+        factors[p->factor_count + i] =
+            (float)(pow(r->theta, -2.0 * (double)i / (double)r->dim) / (double)frequencies[i]);
+    p->factors = factors;
+    quantize_tensor *t = &p->tensors[p->count++];
+    *t = (quantize_tensor){.matrices = 1, .rows = 1, .columns = count, .ndim = 1, .layer = -1, .from = TN_F32};
+    t->made = p->factor_count;
+    text_cut(t->name, sizeof t->name, "%s", name);
+    p->factor_count += count;
+}
+
+/* Factors of any context, or of a short and a long one. */
+static void put_factors(quantize_plan *p, const rope_params *r)
+{
+    bool any = r->kind == ROPE_LLAMA3 || !memcmp(r->inv_freq, r->long_freq, (size_t)(r->dim / 2) * sizeof(float));
+    add_factors(p, any ? "rope_freqs.weight" : "rope_factors_short.weight", r, r->inv_freq);
+    if (any)
+        return;
+    add_factors(p, "rope_factors_long.weight", r, r->long_freq);
+    put_number(p, "rope.scaling.attn_factor", (double)r->scaling);
+    if (!config_has(&p->config, "original_max_position_embeddings"))
+        put_integer(p, "rope.scaling.original_context_length", (int64_t)r->original);
 }
 
 static void put_yarn(quantize_plan *p, const rope_params *r)
@@ -97,8 +109,8 @@ static void put_yarn(quantize_plan *p, const rope_params *r)
 static void put_scaling(quantize_plan *p, const rope_params *r)
 {
     char key[128];
-    if (r->kind == ROPE_LLAMA3)
-        add_factors(p, r);
+    if (r->kind == ROPE_LLAMA3 || r->kind == ROPE_LONG)
+        put_factors(p, r);
     if (r->kind != ROPE_LINEAR && r->kind != ROPE_YARN)
         return;
     quantize_put_text(p, key_of(p, "rope.scaling.type", key), r->kind == ROPE_YARN ? "yarn" : "linear");
@@ -116,9 +128,9 @@ static void put_rope(quantize_plan *p)
     const rope_params *r = p->shape->rope + p->shape->rope_count - 1;
     if (p->shape->rope_count < 1)
         return;
-    if (r->kind != ROPE_DEFAULT && r->kind != ROPE_LINEAR && r->kind != ROPE_YARN && r->kind != ROPE_LLAMA3) {
-        p->status = tn_fail(p->err, TN_E_INPUT, "config.json",
-                            "this scaling of rotary frequencies is not written as .gguf; only linear, yarn and llama3");
+    if (r->kind == ROPE_DYNAMIC || r->kind == ROPE_PROPORTIONAL) {
+        p->status = tn_fail(p->err, TN_E_INPUT, "config.json", "key 'rope_type' is %s, which cannot be said in a .gguf",
+                            r->kind == ROPE_DYNAMIC ? "dynamic" : "proportional");
         return;
     }
     put_number(p, "rope.freq_base", r->theta);

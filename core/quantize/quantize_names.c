@@ -92,6 +92,7 @@ static void add(quantize_plan *p, const char *name, const named *n, const tn_ten
     *t = (quantize_tensor){.layer = n->layer,
                            .pairs = heads_of(p, n->row),
                            .plus_one = (p->arch->traits & GGUF_PLUS_ONE) && is_norm(name),
+                           .made = -1,
                            .from = tensor->dtype};
     text_cut(t->name, sizeof t->name, "%s", n->name);
     text_cut(t->form, sizeof t->form, "%s", n->form);
@@ -121,7 +122,7 @@ void quantize_list(quantize_plan *p)
     size_t count = shards_count(set);
     tn_tensor tensor;
     named n;
-    p->tensors = calloc(count + 1, sizeof *p->tensors);
+    p->tensors = calloc(count + 2, sizeof *p->tensors);
     if (!p->tensors)
         p->status = tn_fail(p->err, TN_E_MEMORY, p->model->folder, "out of memory");
     for (size_t i = 0; i < count && p->status == TN_OK; i++) {

@@ -17,6 +17,7 @@ enum { PIECE = 2048, CHUNK = 1 << 24 };
 typedef struct job {
     const quantize_tensor *tensor;
     weight from;
+    const float *factors;
     int64_t first; /* row                                                                               */
     char *out;
     double *sums; /* [rows][2]: squares of what each is off by, and of its values                          */
@@ -35,8 +36,8 @@ static int64_t source_row(const quantize_tensor *t, int64_t row)
 static void read_values(const job *j, int64_t row, int64_t column, int64_t count, float *x)
 {
     const quantize_tensor *t = j->tensor;
-    if (t->made)
-        memcpy(x, t->made + column, (size_t)count * sizeof *x);
+    if (t->made >= 0)
+        memcpy(x, j->factors + t->made + column, (size_t)count * sizeof *x);
     else if (t->ndim > 1)
         weight_read(&j->from, source_row(t, row), column, count, TN_F32, x);
     else
@@ -144,8 +145,8 @@ tn_status quantize_values_write(quantize_values *v, const quantize_tensor *t)
     for (int64_t i = 0; i < t->matrices && status == TN_OK; i++) {
         tn_tensor codes;
         shards_parts parts;
-        job j = {.tensor = t};
-        if (!t->made)
+        job j = {.tensor = t, .factors = v->factors};
+        if (t->made < 0)
             status = find_matrix(v, t, i, &codes, &parts, &j.from);
         if (status == TN_OK)
             status = write_matrix(v, t, &j);

@@ -8,6 +8,7 @@
 /* Where to and how far. progress as in tn_quantize_options. */
 typedef struct quantize_values {
     const shards *set;
+    const float *factors; /* the plan's                                                                     */
     output *out;
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
     void *ctx;

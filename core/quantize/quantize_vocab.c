@@ -28,7 +28,8 @@ typedef struct vocabulary {
     const doc_node *root, *model;
     token *tokens;
     int64_t count;
-    bool pieces; /* of characters, with scores; else of bytes, with merges                                 */
+    int64_t first; /* of a text that is a letter                                                            */
+    bool pieces;   /* of characters, with scores; else of bytes, with merges                                 */
 } vocabulary;
 
 static void fail(quantize_plan *p, const char *what)
@@ -89,21 +90,22 @@ static void read_tokens(vocabulary *v)
 
 /* ---- merges ---------------------------------------------------------------------------------------------- */
 
-/* "a b", or ["a", "b"]: the two and a space between, at the text's end. */
-static void add_merge(quantize_plan *p, text *t, const doc_node *merge)
+/* "a b", or ["a", "b"]: the two and what stands between, as all of the text. */
+static void add_merge(quantize_plan *p, text *t, const doc_node *merge, const char *between)
 {
     size_t n = 0, m = 0;
-    const char *a = doc_text(doc_is_list(merge) ? doc_at(merge, 0) : merge, &n);
-    const char *b = doc_is_list(merge) ? doc_text(doc_at(merge, 1), &m) : "";
+    bool pair = doc_is_list(merge);
+    const char *a = doc_text(pair ? doc_at(merge, 0) : merge, &n), *b = pair ? doc_text(doc_at(merge, 1), &m) : NULL;
+    const char *space = !pair && a && n > 0 ? memchr(a + 1, ' ', n - 1) : NULL;
     t->length = 0;
-    if (!a || !b) {
+    if (!a || (pair ? !b : !space)) {
         fail(p, "a merge is no pair of texts");
         return;
     }
-    text_add_n(t, a, n);
-    if (doc_is_list(merge))
-        text_add_n(t, " ", 1);
-    text_add_n(t, b, m);
+    m = pair ? m : n - (size_t)(space + 1 - a);
+    text_add_n(t, a, pair ? n : (size_t)(space - a));
+    text_add(t, "%s", between);
+    text_add_n(t, pair ? b : space + 1, m);
     if (t->failed && p->status == TN_OK)
         p->status = tn_fail(p->err, TN_E_MEMORY, p->model->folder, "out of memory");
 }
@@ -114,10 +116,41 @@ static void put_merges(vocabulary *v)
     text t = {0};
     quantize_put_list(v->plan, KEY("merges"), QUANTIZE_STRING, doc_count(merges));
     for (size_t i = 0; v->plan->status == TN_OK && i < doc_count(merges); i++) {
-        add_merge(v->plan, &t, doc_at(merges, i));
+        add_merge(v->plan, &t, doc_at(merges, i), " ");
         quantize_add_string(v->plan, t.data, t.length);
     }
     free(t.data);
+}
+
+/* What the merges of a vocabulary of pieces make, the earlier the better: these are its scores. */
+static void read_scores(vocabulary *v)
+{
+    const doc_node *merges = doc_get(v->model, "merges"), *words = doc_get(v->model, "vocab");
+    text t = {0};
+    int64_t id;
+    for (int64_t i = 0; i < v->count; i++)
+        v->tokens[i].score = v->tokens[i].type == NORMAL ? -(float)(doc_count(merges) + 1) : 0;
+    for (size_t i = doc_count(merges); v->plan->status == TN_OK && i-- > 0;) {
+        add_merge(v->plan, &t, doc_at(merges, i), "");
+        if (v->plan->status == TN_OK && doc_integer(doc_get(words, t.data), &id) && id >= 0 && id < v->count)
+            v->tokens[id].score = -(float)(i + 1);
+    }
+    free(t.data);
+}
+
+static void put_scores(vocabulary *v)
+{
+    static const char mark[] = "\xe2\x96\x81"; /* what stands for a space                             */
+    read_scores(v);
+    quantize_put_list(v->plan, KEY("scores"), QUANTIZE_F32, (uint64_t)v->count);
+    for (int64_t i = 0; i < v->count; i++)
+        quantize_add_f32(v->plan, v->tokens[i].score);
+    for (int64_t i = 0; i < v->count; i++)
+        if (v->tokens[i].type == UNKNOWN)
+            quantize_put_integer(v->plan, KEY("unknown_token_id"), i);
+    const token *first = v->first >= 0 && v->first < v->count ? &v->tokens[v->first] : NULL;
+    bool prefix = first && first->length >= strlen(mark) && !memcmp(first->text, mark, strlen(mark));
+    quantize_put_flag(v->plan, KEY("add_space_prefix"), prefix);
 }
 
 /* ---- how text is split ------------------------------------------------------------------------------------- */
@@ -182,8 +215,9 @@ static void put_tokens(vocabulary *v)
 }
 
 /* What a text gets before and behind it. */
-static void put_around(quantize_plan *p, const char *path)
+static void put_around(vocabulary *v, const char *path)
 {
+    quantize_plan *p = v->plan;
     tn_tokenizer *t = tn_tokenizer_open(path, p->err);
     int64_t *ids = NULL,
             bos = config_list(&p->config, "bos_token_id") > 0 ? config_list_i64(&p->config, "bos_token_id", 0) : -1;
@@ -192,6 +226,7 @@ static void put_around(quantize_plan *p, const char *path)
     p->status = t ? tn_tokenizer_encode(t, "a", 1, true, &ids, &count, p->err) : p->err->code;
     if (p->status == TN_OK)
         p->status = tn_tokenizer_encode(t, "a", 1, false, &text, &bare, p->err);
+    v->first = p->status == TN_OK && bare > 0 ? text[0] : -1;
     bool front = p->status == TN_OK && count > bare && ids[0] != text[0];
     bos = front ? ids[0] : bos;
     if (bos >= 0)
@@ -226,16 +261,18 @@ static void put_vocabulary(vocabulary *v, const char *path)
 {
     v->pieces = !strstr(doc_type(doc_get(v->root, "decoder")), "ByteLevel");
     read_tokens(v);
-    if (v->plan->status == TN_OK && v->pieces)
-        fail(v->plan, "only those of bytes are written");
     if (v->plan->status != TN_OK)
         return;
-    quantize_put_text(v->plan, KEY("model"), "gpt2");
-    put_splits(v);
+    quantize_put_text(v->plan, KEY("model"), v->pieces ? "llama" : "gpt2");
     put_tokens(v);
-    put_merges(v);
-    if (v->plan->status == TN_OK)
-        put_around(v->plan, path);
+    put_around(v, path);
+    if (v->pieces) {
+        quantize_put_text(v->plan, KEY("pre"), "default");
+        put_scores(v);
+    } else {
+        put_splits(v);
+        put_merges(v);
+    }
 }
 
 /* Is there a tokenizer? */
