@@ -65,9 +65,8 @@ static bool is_expert(const quantize_plan *p, const quantize_tensor *t)
 static tn_dtype mixed_type(const quantize_plan *p, const quantize_tensor *t)
 {
     const quantize_recipe *r = p->recipe;
-    if ((is_a(t, "attn_v.") || is_a(t, "ffn_down")) && is_fine_layer(p, t->layer))
-        return r->finer;
-    return is_a(t, "attn_qkv.") ? (r->usual == TN_Q4_K ? TN_Q5_K : TN_Q6_K) : r->usual;
+    bool worth = is_a(t, "attn_v.") || is_a(t, "attn_qkv.") || is_a(t, "ffn_down");
+    return worth && is_fine_layer(p, t->layer) ? r->finer : r->usual;
 }
 
 static tn_dtype wanted_type(const quantize_plan *p, const quantize_tensor *t)

@@ -40,15 +40,16 @@ static void fail(quantize_plan *p, const char *what)
 
 /* ---- tokens ---------------------------------------------------------------------------------------------- */
 
-static int32_t type_of(const vocabulary *v, const char *text, size_t length, int64_t id)
+static bool is_unknown(const vocabulary *v, const char *text, size_t length)
 {
-    int64_t unknown = -1;
-    const doc_node *name = doc_get(v->model, "unk_token");
     size_t n = 0;
-    const char *unk = doc_text(name, &n);
-    if (unk && n == length && !memcmp(unk, text, n))
-        unknown = id;
-    if (v->pieces && id == unknown)
+    const char *unknown = doc_text(doc_get(v->model, "unk_token"), &n);
+    return v->pieces && unknown && text && n == length && !memcmp(unknown, text, n);
+}
+
+static int32_t type_of(const vocabulary *v, const char *text, size_t length)
+{
+    if (is_unknown(v, text, length))
         return UNKNOWN;
     return v->pieces && length == 6 && !memcmp(text, "<0x", 3) && text[5] == '>' ? BYTE : NORMAL;
 }
@@ -59,7 +60,7 @@ static void set_token(vocabulary *v, const doc_node *id_node, const char *text, 
     if (!text || !doc_integer(id_node, &id) || id < 0 || id >= v->count)
         fail(v->plan, "it has a token whose number the model has not");
     else
-        v->tokens[id] = (token){text, length, type ? type : type_of(v, text, length, id), 0};
+        v->tokens[id] = (token){text, length, type ? type : type_of(v, text, length), 0};
 }
 
 static void read_added(vocabulary *v)
@@ -72,7 +73,10 @@ static void read_added(vocabulary *v)
         size_t length = 0;
         const char *text = doc_text(doc_get(one, "content"), &length);
         doc_get_flag(one, "special", &special, &r);
-        set_token(v, doc_get(one, "id"), text, length, special ? CONTROL : USER_DEFINED);
+        set_token(v, doc_get(one, "id"), text, length,
+                  is_unknown(v, text, length) ? UNKNOWN
+                  : special                   ? CONTROL
+                                              : USER_DEFINED);
     }
 }
 
@@ -133,7 +137,7 @@ static void read_scores(vocabulary *v)
     for (size_t i = doc_count(merges); v->plan->status == TN_OK && i-- > 0;) {
         add_merge(v->plan, &t, doc_at(merges, i), "");
         if (v->plan->status == TN_OK && doc_integer(doc_get(words, t.data), &id) && id >= 0 && id < v->count)
-            v->tokens[id].score = -(float)(i + 1);
+            v->tokens[id].score = -(float)i;
     }
     free(t.data);
 }
