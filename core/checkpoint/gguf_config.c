@@ -98,13 +98,7 @@ static int64_t made(const maker *m, const char *key)
 
 /* ---- what is copied --------------------------------------------------------------------------------- */
 
-typedef enum field_kind { INTEGER, COUNT, NUMBER, FLAG } field_kind; /* COUNT, NUMBER: 0 is as if absent */
-
-static const struct field {
-    const char *gguf, *config;
-    field_kind kind;
-    bool needed;
-} fields[] = {
+static const gguf_field fields[] = {
     {"block_count", "num_hidden_layers", INTEGER, true},
     {"embedding_length", "hidden_size", INTEGER, true},
     {"context_length", "max_position_embeddings", INTEGER, true},
@@ -130,7 +124,7 @@ static const struct field {
 };
 
 /* The value as JSON; NULL: it is of another type. *says: it is more than none. */
-static json_t *field_value(maker *m, const struct field *f, const char *key, bool *says)
+static json_t *field_value(maker *m, const gguf_field *f, const char *key, bool *says)
 {
     int64_t whole = 0;
     double real = 0;
@@ -143,7 +137,7 @@ static json_t *field_value(maker *m, const struct field *f, const char *key, boo
     return f->kind == NUMBER ? json_real(real) : json_integer(whole);
 }
 
-static void copy_field(maker *m, const struct field *f)
+static void copy_field(maker *m, const gguf_field *f)
 {
     static const char *const no[] = {"is no integer", "is no integer", "is no number", "is neither true nor false"};
     char key[128];
@@ -161,6 +155,11 @@ static bool has(const maker *m, const char *tensor)
 {
     tn_tensor t;
     return gguf_arch_tensor(m->file, tensor, &t);
+}
+
+const gguf_field *gguf_config_field(size_t index)
+{
+    return index < sizeof fields / sizeof *fields ? &fields[index] : NULL;
 }
 
 static void copy_fields(maker *m)
@@ -202,6 +201,19 @@ static void put_vocab(maker *m)
     }
     put(m, "vocab_size", json_integer(t.shape[0]));
     put(m, "dtype", json_string(find_dtype(m)));
+}
+
+/* Layers that have an MLP where others have experts. */
+static void put_dense_layers(maker *m)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0, layers = made(m, "num_hidden_layers"); i < layers && i < 1 << 16; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.ffn_up.weight", (long long)i);
+        if (has(m, name))
+            json_array_append_new(list, json_integer(i));
+    }
+    put(m, "mlp_only_layers", list);
 }
 
 /* ---- attention -------------------------------------------------------------------------------------- */
@@ -440,6 +452,8 @@ static void make(maker *m)
     put(m, "architectures", json_pack("[s]", m->arch->class_name));
     copy_fields(m);
     put_vocab(m);
+    if (made(m, "num_experts") > 0)
+        put_dense_layers(m);
     if (m->arch->traits & GGUF_LATENT)
         put_latent(m);
     else

@@ -2,7 +2,7 @@
  * embedding, and products of them. */
 #include "blocks.h"
 
-#include "checkpoint/checkpoint.h"
+#include "base/blocks.h"
 #include "guarded.h"
 #include "host.h"
 #include "products.h"
@@ -15,16 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 3 };
-
-/* One matrix of a file. x and y may be absent: then x is random. */
-typedef struct matrix {
-    const char *name;
-    tn_tensor codes, values, x;
-    shards_parts parts;
-    int32_t ulps; /* that a value may be off                                                        */
-    bool product; /* its values are of a size that can be summed                                    */
-} matrix;
+enum { TOKENS = BLOCKS_TOKENS };
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
 
@@ -36,7 +27,7 @@ static void give(check_case *c, tn_role role, const tn_tensor *tensor)
         c->site.param[role] = (tn_param){kept, 1};
 }
 
-static check_case open_case(const matrix *m, tn_op op, const char *what)
+static check_case open_case(const blocks_matrix *m, tn_op op, const char *what)
 {
     check_case c;
     case_init(&c, "cpu", op, TN_F32);
@@ -69,16 +60,19 @@ static int64_t order_of(float x)
     return bits < 0 ? -(int64_t)(bits & INT32_MAX) : bits;
 }
 
-/* The same bits, or so many units apart; what a NaN carries is not said. */
-static bool is_same(float a, float b, int32_t ulps)
+/* The same bits, or so many units apart; what a NaN carries is not said, and a code that is an integer has one zero. */
+static bool is_same(const blocks_matrix *m, float a, float b)
 {
+    int32_t ulps = m->ulps;
+    if (m->codes.dtype == TN_I8 && a == 0 && b == 0)
+        return true;
     if (isnan(a) || isnan(b) || ulps == 0)
         return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a);
     return llabs(order_of(a) - order_of(b)) <= ulps;
 }
 
 /* Every row of the matrix is the embedding of its number. */
-static void check_rows(check_state *s, const matrix *m)
+static void check_rows(check_state *s, const blocks_matrix *m)
 {
     check_case c = open_case(m, TN_OP_EMBEDDING, "rows");
     int64_t rows = m->values.shape[0], columns = m->values.shape[1];
@@ -88,7 +82,7 @@ static void check_rows(check_state *s, const matrix *m)
         ids[i] = i;
     bool done = perform(s, &c);
     for (int64_t i = 0; done && i < rows * columns; i++)
-        if (!is_same(got[i], want[i], m->ulps))
+        if (!is_same(m, got[i], want[i]))
             check_fail(s, &c, "row %lld column %lld is %.9g instead of %.9g", (long long)(i / columns),
                        (long long)(i % columns), (double)got[i], (double)want[i]);
     case_free(&c);
@@ -105,7 +99,7 @@ static void compare(check_state *s, check_case *c, int64_t at, estimate want)
         check_fail(s, c, "element %lld is %.9g instead of %.9g, %.3g bounds away", (long long)at, got, want.value, off);
 }
 
-static void check_product(check_state *s, const matrix *m, int64_t tokens)
+static void check_product(check_state *s, const blocks_matrix *m, int64_t tokens)
 {
     check_case c = open_case(m, TN_OP_LINEAR, tokens == 1 ? "one token" : "tokens");
     int64_t out = m->values.shape[0], in = m->values.shape[1];
@@ -130,7 +124,7 @@ static void check_product(check_state *s, const matrix *m, int64_t tokens)
     case_free(&c);
 }
 
-static void check_matrix(check_state *s, const matrix *m)
+void blocks_check(check_state *s, const blocks_matrix *m)
 {
     check_rows(s, m);
     if (m->product) {
@@ -161,7 +155,7 @@ static bool get(const block_file *f, const char *name, tn_dtype dtype, tn_tensor
 /* Rows of whole blocks beside their values. */
 static void check_blocks_of(const block_file *f, tn_dtype dtype, const char *blocks, const char *values, bool product)
 {
-    matrix m = {.name = values, .product = product};
+    blocks_matrix m = {.name = values, .product = product};
     tn_tensor bytes;
     if (!get(f, blocks, TN_U8, &bytes) || !get(f, values, TN_F32, &m.values) || (product && !get(f, "x", TN_F32, &m.x)))
         return;
@@ -169,7 +163,7 @@ static void check_blocks_of(const block_file *f, tn_dtype dtype, const char *blo
         (size_t)bytes.shape[1] == tn_dtype_bytes(dtype, m.values.shape[1]) &&
         (!product || (m.x.shape[0] == TOKENS && m.x.shape[1] == m.values.shape[1]))) {
         m.codes = tn_tensor_dense(bytes.data, dtype, 2, m.values.shape);
-        check_matrix(f->s, &m);
+        blocks_check(f->s, &m);
     } else {
         const check_case unknown = {.what = "the file"};
         check_fail(f->s, &unknown, "the shapes of %s and of its values disagree", blocks);
@@ -188,12 +182,46 @@ static tn_dtype block_type(const char *format)
     return tn_dtype_parse(name);
 }
 
+/* The values of all codes. */
+static bool check_tables(const block_file *f)
+{
+    static const struct {
+        const char *name;
+        tn_dtype dtype;
+    } tables[] = {
+        {"fp8_e4m3fn", TN_F8_E4M3}, {"fp8_e5m2", TN_F8_E5M2}, {"e8m0", TN_F8_E8M0}, {"e2m1", TN_E2M1}, {"nf4", TN_NF4}};
+    uint8_t bytes[256];
+    tn_tensor t;
+    if (strcmp(f->format, "tables") != 0)
+        return false;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        check_case table = {.kernel = NULL};
+        snprintf(table.what, sizeof table.what, "%s", tables[i].name);
+        int64_t count = tn_safetensors_get(f->file, tables[i].name, &t) && t.dtype == TN_F32 ? tn_tensor_count(&t) : 0;
+        count = count < 256 ? count : 256;
+        float values[256];
+        for (int b = 0; b < 256; b++)
+            bytes[b] = (uint8_t)(count > 16                  ? b
+                                 : tables[i].dtype == TN_NF4 ? 32 * b + 2 * b + 1
+                                                             : 2 * b + 16 * (2 * b + 1));
+        blocks_matrix m = {.codes.dtype = tables[i].dtype};
+        blocks_to_f32(tables[i].dtype, bytes, 0, count, values);
+        for (int64_t c = 0; c < count; c++)
+            if (!is_same(&m, values[c], ((const float *)t.data)[c]))
+                check_fail(f->s, &table, "code %lld is %.9g", (long long)c, (double)values[c]);
+        if (count != 16 && count != 256)
+            check_fail(f->s, &table, "is not there, or no table of 16 or 256 values");
+        f->s->group_cases++;
+    }
+    return true;
+}
+
 static void check_file(void *ctx)
 {
     block_file *f = ctx;
     tn_dtype dtype = block_type(f->format);
-    f->known = dtype != TN_DTYPE_NONE;
-    if (!f->known)
+    f->known = dtype != TN_DTYPE_NONE || check_tables(f) || blocks_packed(f->s, f->format, f->file);
+    if (dtype == TN_DTYPE_NONE)
         return;
     check_blocks_of(f, dtype, "blocks", "values", true);
     check_blocks_of(f, dtype, "edge_blocks", "edge_values", false);
