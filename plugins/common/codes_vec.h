@@ -1,7 +1,7 @@
 /* Decoding quantised weights, written once for every instruction set: vec_<isa>.h and a few primitives come first
  * (codes_avx512.c says what they promise). A row is taken in chunks of 256 columns: `open` finds a chunk's factors and,
- * where codes are neither bytes nor nibbles, makes them bytes; `values` makes numbers of 32 columns at a time. All of it
- * is inlined into one loop for each type. */
+ * where codes are neither bytes nor nibbles, makes them bytes; `values` makes numbers of 32 columns at a time. All of
+ * it is inlined into one loop for each type. */
 #ifndef TENON_COMMON_CODES_VEC_H
 #define TENON_COMMON_CODES_VEC_H
 
@@ -109,7 +109,8 @@ VEC_OUTLINE void open_beside(const codes *c, int64_t row, int64_t column, int gr
         memcpy(&divisor, c->zero->data, sizeof divisor);
     for (int64_t i = 0; i < 2 * groups;) {
         int64_t group = (column + 16 * i) >> c->group_shift, end = ((group + 1) << c->group_shift) - column;
-        float s = c->scale ? scale_at(c->scale, row, group) : 1.0f, zero = c->dtype == TN_E2M1 ? 0.0f : zero_at(c, row, group);
+        float s = c->scale ? scale_at(c->scale, row, group) : 1.0f,
+              zero = c->dtype == TN_E2M1 ? 0.0f : zero_at(c, row, group);
         s = divisor == 1.0f ? s : s / divisor;
         for (; i < 2 * groups && 16 * i < end; i++) {
             k->s[i] = s * factor;
@@ -575,8 +576,10 @@ static void unpack(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtyp
 {
     if (to == TN_F32)
         unpack_to(c, row, from, n, TN_F32, out);
-    else
+    else if (to == TN_BF16)
         unpack_to(c, row, from, n, TN_BF16, out);
+    else
+        unpack_to(c, row, from, n, TN_F16, out);
 }
 
 static void dots(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
