@@ -211,18 +211,23 @@ static void *call_elsewhere(void *ctx)
     return call_on(ctx);
 }
 
+static double interrupted_until;
+
 static void give_way(int signal_number)
 {
     int before = errno;
     (void)signal_number;
-    sched_yield();
+    if (clock_seconds() < interrupted_until)
+        sched_yield();
     errno = before;
 }
 
 /* From now on a signal comes in the midst of calls, and whoever gets it gives its processor away: a busy machine may
- * leave them only one, where calls would follow one another. Both end with the child. */
-static void interrupt_calls(void)
+ * leave them only one, where calls would follow one another. Not for longer than so many seconds: each time may cost a
+ * round of all that wait for a processor. Both end with the child. */
+static void interrupt_calls(double seconds)
 {
+    interrupted_until = clock_seconds() + seconds;
     struct sigaction yield = {.sa_handler = give_way, .sa_flags = SA_RESTART};
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGVTALRM};
     const struct timespec each = {.tv_nsec = 100000};
@@ -248,10 +253,10 @@ static int two_sessions(fenced_child *c, bool keeps, fenced_run *const runs[2], 
         if (!s[i].results || fenced_open_call(c, runs[i], sites[i], false, &s[i].call) != 0)
             return s[i].results ? 1 : 0;
     }
-    fenced_limit_time(c, 2 * CHECK_LEAST_SECONDS);
+    fenced_limit_time(c, 4 * CHECK_LEAST_SECONDS);
     c->note->manner = ", called by two sessions at the same time";
     if (keeps)
-        interrupt_calls();
+        interrupt_calls(many.last);
     double began = clock_seconds();
     for (int i = 0; i < 2; i++) {
         s[i].until += began;
