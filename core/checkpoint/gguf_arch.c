@@ -4,6 +4,7 @@
 #include "base/text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- names of tensors ------------------------------------------------------------------------- */
@@ -140,6 +141,58 @@ const gguf_rename *gguf_arch_rename(const gguf_arch *arch, const char *name, con
 {
     const gguf_rename *own = rename_in(arch->names, name, rest);
     return own ? own : rename_in(usual, name, rest);
+}
+
+const gguf_arch *gguf_arch_written(const char *model_type, tn_error *err)
+{
+    char known[512] = "";
+    if (!strcmp(model_type, "mistral")) /* without a window it is the same */
+        model_type = "llama";
+    for (size_t i = 0, used = 0; i < ARCHS; i++) {
+        bool is_written = !(archs[i].traits & GGUF_LATENT) && strcmp(archs[i].model_type, "gpt_oss") != 0;
+        if (is_written && !strcmp(model_type, archs[i].model_type))
+            return &archs[i];
+        if (is_written && used < sizeof known)
+            used += text_cut(known + used, sizeof known - used, "%s%s", used ? ", " : "", archs[i].model_type);
+    }
+    tn_fail(err, TN_E_INPUT, "config.json", "models of type '%s' are not written as .gguf; those that are: %s",
+            model_type, known);
+    return NULL;
+}
+
+/* Where name goes on behind form, whose '#' is a number; NULL: it begins otherwise. */
+static const char *behind_form(const char *form, const char *name, int64_t *number)
+{
+    const char *mark = strchr(form, '#');
+    size_t before = mark ? (size_t)(mark - form) : strlen(form);
+    char *end;
+    *number = -1;
+    if (strncmp(name, form, before) != 0)
+        return NULL;
+    name += before;
+    if (!mark)
+        return name;
+    *number = *name >= '0' && *name <= '9' ? strtoll(name, &end, 10) : -1;
+    return *number >= 0 && !strncmp(end, mark + 1, strlen(mark + 1)) ? end + strlen(mark + 1) : NULL;
+}
+
+/* Rows that another hides do not count. */
+static const gguf_rename *name_in(const gguf_arch *arch, const gguf_rename *list, const char *hf, const char **rest,
+                                  int64_t *number)
+{
+    const char *unused;
+    for (; list && list->gguf; list++) {
+        *rest = behind_form(list->hf, hf, number);
+        if (*rest && (**rest == '.' || !**rest) && gguf_arch_rename(arch, list->gguf, &unused) == list)
+            return list;
+    }
+    return NULL;
+}
+
+const gguf_rename *gguf_arch_name(const gguf_arch *arch, const char *hf, const char **rest, int64_t *number)
+{
+    const gguf_rename *own = name_in(arch, arch->names, hf, rest, number);
+    return own ? own : name_in(arch, usual, hf, rest, number);
 }
 
 bool gguf_arch_tensor(const gguf *file, const char *name, tn_tensor *tensor)

@@ -38,6 +38,25 @@ const char *gguf_arch_key(const gguf_arch *arch, const char *key, char out[stati
 /* What the tensor "blk.N.rest", or another one, is called: the row, and where name goes on behind it; NULL: none. */
 const gguf_rename *gguf_arch_rename(const gguf_arch *arch, const char *name, const char **rest);
 
+/* ---- the other way round ------------------------------------------------------------------------------ */
+
+/* The row that a checkpoint of that model_type is written as; NULL: TN_E_INPUT names those that are. */
+const gguf_arch *gguf_arch_written(const char *model_type, tn_error *err);
+
+/* What a tensor is called in a .gguf, behind "blk.N." or for itself, without the rest of its name; *rest of hf is that.
+ * *number: of the expert, in whose stack it is, or -1. NULL: none. */
+const gguf_rename *gguf_arch_name(const gguf_arch *arch, const char *hf, const char **rest, int64_t *number);
+
+/* Keys of config.json and what a .gguf calls them, behind "ARCHITECTURE." (gguf_config.c); NULL behind the last. COUNT
+ * and NUMBER: 0 is as if it were absent. */
+typedef enum gguf_field_kind { INTEGER, COUNT, NUMBER, FLAG } gguf_field_kind;
+typedef struct gguf_field {
+    const char *gguf, *config;
+    gguf_field_kind kind;
+    bool needed;
+} gguf_field;
+const gguf_field *gguf_config_field(size_t index);
+
 /* The tensor of that name in the file; false where there is none. */
 bool gguf_arch_tensor(const gguf *file, const char *name, tn_tensor *tensor);
 

@@ -210,9 +210,9 @@ static tn_status open_gguf(tn_model *m, tn_error *err)
     gguf *file = gguf_open(m->folder, err);
     if (!file)
         return err->code;
-    m->config = config_of_gguf(file, err);
+    m->config = gguf_config_read(file, err);
     if (m->config && !m->weights)
-        m->weights = shards_open_gguf(file, err);
+        m->weights = gguf_names_open(file, err);
     else
         gguf_close(file);
     return m->config && m->weights ? TN_OK : err->code;

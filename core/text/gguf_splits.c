@@ -69,3 +69,21 @@ const gguf_splits *gguf_splits_find(const char *name)
                 return &known[i];
     return NULL;
 }
+
+static bool same_expressions(const char *const *a, const char *const *b)
+{
+    for (; *a && *b && !strcmp(*a, *b); a++)
+        b++;
+    return !*a && !*b;
+}
+
+const char *gguf_splits_name(const gguf_splits *splits, size_t *length)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].composes == splits->composes && known[i].ignores_merges == splits->ignores_merges &&
+            same_expressions(known[i].expressions, splits->expressions)) {
+            *length = strcspn(known[i].names + 1, " ");
+            return known[i].names + 1;
+        }
+    return NULL;
+}

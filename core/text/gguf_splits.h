@@ -3,6 +3,7 @@
 #define TENON_CORE_TEXT_GGUF_SPLITS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { GGUF_SPLITS_MOST = 6 };
 
@@ -15,5 +16,8 @@ typedef struct gguf_splits {
 
 /* NULL: not known. */
 const gguf_splits *gguf_splits_find(const char *name);
+
+/* A name, and its length, for what splits says beside names and adds_bos; NULL: there is none. */
+const char *gguf_splits_name(const gguf_splits *splits, size_t *length);
 
 #endif

@@ -78,6 +78,16 @@ static doc *open_document(const char *path, tn_error *err)
     return NULL;
 }
 
+doc *tokenizer_document(const char *path, tn_error *err)
+{
+    char *file = file_of(path);
+    doc *document = file ? open_document(file, err) : NULL;
+    if (!file)
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    free(file);
+    return document;
+}
+
 static tn_status load_model(tn_tokenizer *t, const doc_node *model, doc_reader *r)
 {
     if (!doc_is_object(model)) {

@@ -1,6 +1,7 @@
 /* Folders that are quantised: every kind of matrix has the values that other libraries give it, and what is damaged is
  * one line that names file and tensor. */
 #include "quantised_folder.h"
+#include "base/convert.h"
 #include "broken.h"
 #include "op/weight.h"
 #include "suite.h"
@@ -90,7 +91,7 @@ static void expect_values(const shards *set, const char *name, const float *expe
     }
 }
 
-START_TEST(values)
+START_TEST(values_of_every_kind)
 {
     tn_error err = TN_ERROR_INIT;
     quantised_folder f = quantised_folder_of(cases[_i].name, "layers.0.m.");
@@ -144,6 +145,31 @@ START_TEST(experts_of_gpt_oss)
 }
 END_TEST
 
+/* Of int8, one for each row or one for all. */
+START_TEST(zero_points_of_bytes)
+{
+    static const int8_t zeros[4] = {3, -7, 0, 127};
+    for (int64_t count = 1; count <= 4; count += 3) {
+        tn_error err = TN_ERROR_INIT;
+        quantised_folder f = quantised_folder_of("ct_int8_rows", "m.");
+        const int8_t *codes = quantised_folder_tensor(&f, "m.weight")->data;
+        tn_tensor *scale = quantised_folder_tensor(&f, "m.weight_scale");
+        float scales[4], expected[4 * 256];
+        convert_to_f32(scale->data, TN_BF16, scales, 4);
+        for (int i = 0; i < 4 * 256; i++) {
+            int64_t row = count == 4 ? i / 256 : 0;
+            expected[i] = (float)(codes[i] - zeros[row]) * scales[row];
+        }
+        scale->shape[0] = count;
+        f.tensors[f.count++] =
+            (tn_named_tensor){"m.weight_zero_point", tn_tensor_dense((void *)zeros, TN_I8, 2, (int64_t[]){count, 1})};
+        shards *set = quantised_folder_resolve(&f, CT("8"), &err);
+        ck_assert_msg(set != NULL, "%s: %s", err.where, err.message);
+        expect_values(set, "m.weight", expected, 256, 0);
+    }
+}
+END_TEST
+
 /* ---- what is damaged ----------------------------------------------------------------------------- */
 
 typedef enum damage { FILL, REMOVE, SHORTEN, RETYPE } damage;
@@ -161,7 +187,7 @@ static const struct {
     {"fp8_block", FP8_BLOCK, "weight_scale_inv", FILL, 0xff, "NaN"},
     {"fp8_block", FP8_BLOCK, "weight_scale_inv", SHORTEN, 0, "does not fit a weight of [136,8] in blocks of [128,128]"},
     {"fp8_block", FP8_BLOCK, "weight_scale_inv", RETYPE, TN_I32, "has dtype i32"},
-    {"fp8_block", FP8_BLOCK, "weight_scale_inv", REMOVE, 0, "no scales"},
+    {"fp8_block", FP8_BLOCK, "weight_scale_inv", REMOVE, 0, "no scales of a known form"},
     {"fp8_block", FP8_BLOCK, "weight", REMOVE, 0, "weight_scale_inv' needs"},
     {"fp8_block", FP8_BLOCK, "weight", RETYPE, TN_U8, "expected f8_e4m3"},
     {"fp8_rows", CT("8"), "weight_scale", FILL, 0xff, "NaN"},
@@ -189,7 +215,7 @@ static const struct {
     {"awq4", AWQ, "scales", FILL, 0xff, "NaN"},
     {"awq4", AWQ, "qzeros", RETYPE, TN_F32, "expected i32 [4,1]"},
     {"bnb_int8", BNB, "SCB", FILL, 0xff, "NaN"},
-    {"bnb_int8", BNB, "SCB", REMOVE, 0, "no scales"},
+    {"bnb_int8", BNB, "SCB", REMOVE, 0, "no scales of a known form"},
     {"bnb_int8", BNB, "weight", RETYPE, TN_U8, "expected i8"},
     {"bnb_nf4", BNB, "weight.nested_absmax", REMOVE, 0, "needs"},
     {"bnb_nf4", BNB, "weight.nested_quant_map", FILL, 0xff, "NaN"},
@@ -260,11 +286,37 @@ START_TEST(what_is_plain)
 }
 END_TEST
 
+/* Folders of a time when config.json had no place for it. */
+START_TEST(what_an_older_file_says)
+{
+    static const struct {
+        const char *name, *file, *text;
+    } older[] = {
+        {"gptq4_sym", "quantize_config.json", "{\"bits\": 4, \"group_size\": 128, \"sym\": true}"},
+        {"awq4", "quant_config.json",
+         "{\"zero_point\": true, \"q_group_size\": 64, \"w_bit\": 4, \"version\": \"GEMM\"}"},
+        {"modelopt_nvfp4", "hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"NVFP4\"}}"},
+    };
+    for (size_t i = 0; i < sizeof older / sizeof older[0]; i++) {
+        tn_error err = TN_ERROR_INIT;
+        quantised_folder f = quantised_folder_of(older[i].name, "m.");
+        f.settings = older[i].file;
+        shards *set = quantised_folder_resolve(&f, older[i].text, &err);
+        ck_assert_msg(set != NULL, "%s: %s", err.where, err.message);
+        expect_values(set, "m.weight", f.value.data, f.value.shape[1], 2);
+        tn_error why = TN_ERROR_INIT;
+        ck_assert_ptr_null(quantised_folder_resolve(&f, "[4]", &why));
+        broken_expect(&why, TN_E_INPUT, older[i].file, NULL);
+    }
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("quantised", 0);
-    tcase_add_loop_test(tc, values, 0, sizeof cases / sizeof cases[0]);
+    tcase_add_loop_test(tc, values_of_every_kind, 0, sizeof cases / sizeof cases[0]);
     tcase_add_loop_test(tc, what_is_damaged, 0, sizeof damages / sizeof damages[0]);
-    suite_add(tc, experts_of_gpt_oss, a_tensor_that_two_make, what_is_plain);
+    suite_add(tc, experts_of_gpt_oss, zero_points_of_bytes, a_tensor_that_two_make, what_is_plain,
+              what_an_older_file_says);
     return suite_run();
 }

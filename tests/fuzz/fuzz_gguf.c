@@ -1,11 +1,12 @@
 /* Any bytes as a .gguf: its metadata and tensors read, its tokenizer used with its own last bytes, its chat template
- * parsed. */
+ * parsed, all of it opened as a model. */
 #include "base/gguf.h"
 #include "fuzz.h"
 #include "fuzz_folder.h"
 #include "fuzz_text.h"
 
 #include <tenon/chat.h>
+#include <tenon/model.h>
 
 FUZZ_ENTRY(fuzz_gguf)
 
@@ -113,6 +114,14 @@ static void use_texts(const char *path, const uint8_t *text, size_t length)
     tn_template_free(chat_template);
 }
 
+static void open_model(const char *path)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(path, NULL, &err);
+    fuzz_agree(model != NULL, &err);
+    tn_model_close(model);
+}
+
 int fuzz_gguf(const uint8_t *data, size_t size)
 {
     enum { TEXT = 256 };
@@ -127,6 +136,7 @@ int fuzz_gguf(const uint8_t *data, size_t size)
         read_values(f);
         read_tensors(f);
         use_texts(path, data + size - length, length);
+        open_model(path);
     }
     gguf_close(f);
     return 0;

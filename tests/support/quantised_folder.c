@@ -71,7 +71,9 @@ shards *quantised_folder_resolve(const quantised_folder *f, const char *config, 
     char *weights = tempdir_at(folder, "model.safetensors"), *path = tempdir_at(folder, "config.json");
     tn_status status = tn_safetensors_write(weights, f->tensors, f->count, err);
     ck_assert_msg(status == TN_OK, "%s", err->message);
-    tempdir_put(folder, "config.json", config);
+    tempdir_put(folder, "config.json", f->settings ? "{}" : config);
+    if (f->settings)
+        tempdir_put(folder, f->settings, config);
     shards *set = shards_open(folder, err);
     ck_assert_msg(set != NULL, "%s", err->message);
     suite_keep(set, close_shards);

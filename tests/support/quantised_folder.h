@@ -10,7 +10,8 @@ enum { FOLDER_TENSORS = 16 };
 typedef struct quantised_folder {
     tn_named_tensor tensors[FOLDER_TENSORS];
     size_t count;
-    tn_tensor value; /* f32                                                                           */
+    const char *settings; /* the file's name; NULL: config.json                                       */
+    tn_tensor value;      /* f32                                                                           */
 } quantised_folder;
 
 /* Those of tests/data/quantised, each called stem + its name there. */
@@ -19,7 +20,8 @@ quantised_folder quantised_folder_of(const char *name, const char *stem);
 /* The tensor called so; NULL: there is none. */
 tn_tensor *quantised_folder_tensor(quantised_folder *f, const char *name);
 
-/* Writes the files, opens and resolves them: NULL with err filled where that fails. Closed when the test ends. */
+/* Writes the files, config.json or an older one that says it, opens and resolves them: NULL with err filled where that
+ * fails. Closed when the test ends. */
 shards *quantised_folder_resolve(const quantised_folder *f, const char *config, tn_error *err);
 
 #endif
