@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PIECE_LIMIT 4096     /* bytes: all ways to cut a piece are looked at */
 #define SPACE "\xe2\x96\x81" /* U+2581, which stands for a space in pieces */
 
 tn_status as_json_add(as_json *c, const char *text, size_t length, float score, uint64_t type, tn_error *err)
 {
     size_t id = c->vocab.size;
+    if (length > PIECE_LIMIT)
+        return tn_fail(err, TN_E_INPUT, c->path, "piece %zu has %zu bytes, at most %d are read; correct the file", id,
+                       length, PIECE_LIMIT);
     if (!isfinite(score))
         return tn_fail(err, TN_E_INPUT, c->path, "the score of piece %zu is no number; fetch it again", id);
     float *scores = buffer_grow(c->scores, &c->score_capacity, id + 1, sizeof *scores);

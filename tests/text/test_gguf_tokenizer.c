@@ -376,6 +376,23 @@ START_TEST(wrong_lists)
 }
 END_TEST
 
+START_TEST(long_token)
+{
+    static char text[4098];
+    const char *const tokens[] = {text};
+    memset(text, 'a', 4096);
+    start("gpt2", "gpt-2");
+    gguf_file_texts(&file, KEY("merges"), NULL, 0);
+    gguf_file_texts(&file, KEY("tokens"), tokens, 1);
+    ck_assert_int_eq(tn_tokenizer_size(opened_file()), 1);
+    text[4096] = 'a';
+    start("gpt2", "gpt-2");
+    gguf_file_texts(&file, KEY("merges"), NULL, 0);
+    gguf_file_texts(&file, KEY("tokens"), tokens, 1);
+    assert_wrong("piece 0 has 4097 bytes, at most 4096 are read");
+}
+END_TEST
+
 START_TEST(wrong_score)
 {
     float nan = 0;
@@ -431,6 +448,7 @@ int main(void)
     tcase_add_loop_test(tc, words, 0, sizeof cuts / sizeof *cuts);
     tcase_add_test(tc, wrong_kind);
     tcase_add_test(tc, wrong_lists);
+    tcase_add_test(tc, long_token);
     tcase_add_test(tc, wrong_score);
     tcase_add_test(tc, wrong_keys);
     tcase_add_test(tc, names_of_splits);
