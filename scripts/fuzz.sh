@@ -51,7 +51,8 @@ search() {
 # Bytes of the longest input.
 length() {
     case $1 in
-    tokenizer | sentencepiece | gguf | graph | replay) echo 16384 ;;
+    gguf) echo 32768 ;;
+    tokenizer | sentencepiece | graph | replay) echo 16384 ;;
     *) echo 8192 ;;
     esac
 }

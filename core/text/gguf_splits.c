@@ -16,36 +16,28 @@
 #define CAPITALS(ending) BEFORE UPPER "*" LOWER "+" ending "|" BEFORE UPPER "+" LOWER "*" ending
 
 #define CHINESE "[一-龥ࠀ-一가-퟿]+"
-#define LETTERS                                                                                                                                                                                               \
-    "\\s?[A-Za-z"                                                                                                                                                                                             \
-    "µÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-"                                                                                             \
-    "ᲺᲽ-"                                                                                                                                                                                                 \
-    "Ჿᴀ-"                                                                                                                                                                                                 \
-    "ᴫᵫ-"                                                                                                                                                                                                 \
-    "ᵷᵹ-"                                                                                                                                                                                                 \
-    "ᶚḀ-"                                                                                                                                                                                                 \
-    "ἕἘ-"                                                                                                                                                                                                 \
-    "Ἕἠ-"                                                                                                                                                                                                 \
-    "ὅὈ-"                                                                                                                                                                                                 \
-    "Ὅ"                                                                                                                                                                                                     \
-    "ὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-" \
-    "ꚛꜢ-"                                                                                                                                                                                                 \
-    "ꝯ"                                                                                                                                                                                                     \
-    "ꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"                                                                                        \
+#define LETTERS                                                                                                        \
+    "\\s?[A-Za-z"                                                                                                      \
+    "µÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁ"                                         \
+    "Ҋ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅ"                   \
+    "ὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓ"           \
+    "ℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛ"             \
+    "Ꜣ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟"   \
+    "𞤀-𞥃"                                                                                                        \
     "]+"
 
 static const gguf_splits known[] = {
     {.names = " gpt-2 phi-2 exaone4 gigachat a.x-4.0 mellum granite-docling ", .expressions = {SCANNER_GPT2}},
     {.names = " mpt olmo ", .composes = true, .expressions = {SCANNER_GPT2}},
-    {.names = " starcoder refact smollm codeshell minerva-7b ", .expressions = {"\\p{N}", SCANNER_GPT2}},
-    {.names = " command-r exaone ", .composes = true, .expressions = {"\\p{N}", SCANNER_GPT2}},
+    {.names = " starcoder refact smollm codeshell exaone minerva-7b ", .expressions = {"\\p{N}", SCANNER_GPT2}},
+    {.names = " command-r ", .composes = true, .expressions = {"\\p{N}", SCANNER_GPT2}},
     {.names = " llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 midm-2.0 ",
      .ignores_merges = true,
      .adds_bos = true,
      .expressions = {SCANNER_LLAMA3}},
     {.names = " dbrx smaug-bpe glm4 chatglm-bpe ", .expressions = {SCANNER_LLAMA3}},
-    {.names = " qwen2 deepseek-r1-qwen megrez ", .composes = true, .expressions = {SCANNER_QWEN2}},
-    {.names = " hunyuan solar-open ", .expressions = {SCANNER_QWEN2}},
+    {.names = " qwen2 deepseek-r1-qwen ", .composes = true, .expressions = {SCANNER_QWEN2}},
+    {.names = " hunyuan megrez solar-open ", .expressions = {SCANNER_QWEN2}},
     {.names = " qwen35 ", .composes = true, .expressions = {SCANNER_QWEN35}},
     {.names = " tekken ", .ignores_merges = true, .adds_bos = true, .expressions = {CAPITALS("") "|\\p{N}" AFTER}},
     {.names = " gpt-4o llama4 kanana2 minimax-m2 ", .expressions = {CAPITALS(CASES) "|\\p{N}{1,3}" AFTER}},

@@ -2,7 +2,7 @@
 #include "text/gguf_tokenizer.h"
 
 #include "base/gguf.h"
-#include "text/convert.h"
+#include "text/as_json.h"
 #include "text/gguf_splits.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define KEY(name) "tokenizer.ggml." name
 
 typedef struct reader {
-    convert to;
+    as_json to;
     const gguf *file;
     bool scores, types; /* are there lists of these? */
     tn_error *err;
@@ -51,7 +51,7 @@ static tn_status read_token(reader *r, int64_t index)
         length = (size_t)snprintf(empty, sizeof empty, "[EMPTY_%lld]", (long long)index);
         text = empty;
     }
-    return convert_add(&r->to, text, length, (float)score, (uint64_t)type, r->err);
+    return as_json_add(&r->to, text, length, (float)score, (uint64_t)type, r->err);
 }
 
 static tn_status check_twins(const reader *r)
@@ -119,7 +119,7 @@ static tn_status read_around(const reader *r, const char *flag, const char *key,
 
 static tn_status read_ids(reader *r, bool adds_bos)
 {
-    bool pieces = r->to.kind == CONVERT_CHARACTERS && !r->to.merges; /* SentencePiece's have usual ids */
+    bool pieces = r->to.kind == AS_JSON_CHARACTERS && !r->to.merges; /* SentencePiece's have usual ids */
     r->to.unk = pieces ? 0 : -1;
     tn_status status = read_id(r, KEY("unknown_token_id"), &r->to.unk);
     if (status == TN_OK)
@@ -146,7 +146,7 @@ static tn_status need_merges(reader *r)
 static tn_status read_pieces(reader *r, bool *adds_bos)
 {
     const char *architecture = gguf_text(r->file, "general.architecture");
-    r->to.kind = CONVERT_CHARACTERS;
+    r->to.kind = AS_JSON_CHARACTERS;
     r->to.prefix = *adds_bos = true;
     r->to.takes_spaces = architecture && !strcmp(architecture, "phi3");
     if (gguf_array(r->file, KEY("scores")) < 0)
@@ -166,7 +166,7 @@ static tn_status read_byte_level(reader *r, bool *adds_bos)
         return tn_fail(r->err, TN_E_INPUT, r->to.path,
                        "key '" KEY("pre") "': '%.60s' is no way to split text that is known; use a newer release",
                        name);
-    r->to.kind = CONVERT_BYTES;
+    r->to.kind = AS_JSON_BYTES;
     r->to.splits = splits->expressions;
     r->to.composes = splits->composes;
     r->to.ignores_merges = splits->ignores_merges;
@@ -177,7 +177,7 @@ static tn_status read_byte_level(reader *r, bool *adds_bos)
 /* Pieces with spaces in them as SentencePiece has them, but with merges. */
 static tn_status read_merged_pieces(reader *r, bool *adds_bos)
 {
-    r->to.kind = CONVERT_CHARACTERS;
+    r->to.kind = AS_JSON_CHARACTERS;
     *adds_bos = true;
     return need_merges(r);
 }
@@ -202,7 +202,7 @@ static tn_status read_kind(reader *r, bool *adds_bos)
 static tn_status read_prefix(reader *r)
 {
     tn_status status = read_flag(r, KEY("add_space_prefix"), &r->to.prefix);
-    if (status == TN_OK && r->to.prefix && r->to.kind == CONVERT_BYTES)
+    if (status == TN_OK && r->to.prefix && r->to.kind == AS_JSON_BYTES)
         status = fail(r, KEY("add_space_prefix"), "is true, which is not supported with gpt2; use another file");
     return status;
 }
@@ -217,7 +217,7 @@ static tn_status read_all(reader *r, buffer *json)
         status = read_tokens(r);
     if (status == TN_OK)
         status = read_ids(r, adds_bos);
-    return status == TN_OK ? convert_write(&r->to, json, r->err) : status;
+    return status == TN_OK ? as_json_write(&r->to, json, r->err) : status;
 }
 
 tn_status gguf_tokenizer_convert(const char *path, buffer *json, tn_error *err)
@@ -232,7 +232,7 @@ tn_status gguf_tokenizer_convert(const char *path, buffer *json, tn_error *err)
         status = tn_fail(err, cut.code, cut.where, "%s", cut.message);
     else if (status != TN_OK)
         tn_fail(err, status, why.where, "%s", why.message);
-    convert_free(&r.to);
+    as_json_free(&r.to);
     gguf_close(file);
     return status;
 }

@@ -2,7 +2,7 @@
 #include "text/sentencepiece.h"
 
 #include "base/text.h"
-#include "text/convert.h"
+#include "text/as_json.h"
 #include "text/tokenizer.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ enum { MODEL_TYPE_UNIGRAM = 1, MODEL_TYPE_BPE = 2 };
 
 /* What a file holds. Texts are borrowed from it. */
 typedef struct spm {
-    convert to;
+    as_json to;
     int64_t model_type, bos, eos;
     bool space_behind; /* of the trainer                                                          */
     bool escape;       /* of the normalizer                                                       */
@@ -46,7 +46,7 @@ static tn_status read_piece(spm *m, const char *data, size_t size, tn_error *err
     if (!text_is_clean(text, length))
         return tn_fail(err, TN_E_INPUT, m->to.path, "piece %zu is not UTF-8, or holds a NUL; fetch it again",
                        m->to.vocab.size);
-    return convert_add(&m->to, text, length, score, type, err);
+    return as_json_add(&m->to, text, length, score, type, err);
 }
 
 static bool read_trainer(spm *m, const char *data, size_t size)
@@ -160,10 +160,10 @@ tn_status sentencepiece_convert(const char *data, size_t size, const char *path,
     if (status == TN_OK)
         status = vocab_map_tokens(&m.to.vocab, &(doc_reader){{path, "pieces"}, err, TN_OK});
     /* Llama puts a token in front, T5 one behind. */
-    m.to.kind = m.model_type == MODEL_TYPE_BPE ? CONVERT_CHARACTERS : CONVERT_UNIGRAM;
-    *(m.to.kind == CONVERT_CHARACTERS ? &m.to.front : &m.to.behind) = m.to.kind == CONVERT_CHARACTERS ? m.bos : m.eos;
+    m.to.kind = m.model_type == MODEL_TYPE_BPE ? AS_JSON_CHARACTERS : AS_JSON_UNIGRAM;
+    *(m.to.kind == AS_JSON_CHARACTERS ? &m.to.front : &m.to.behind) = m.to.kind == AS_JSON_CHARACTERS ? m.bos : m.eos;
     if (status == TN_OK)
-        status = convert_write(&m.to, json, err);
-    convert_free(&m.to);
+        status = as_json_write(&m.to, json, err);
+    as_json_free(&m.to);
     return status;
 }

@@ -268,6 +268,42 @@ START_TEST(empty_tokens)
 }
 END_TEST
 
+/* Words that a text is cut into, with '|' between them; those of a byte-level vocabulary have G-breve for a space. */
+static const struct cut {
+    const char *pre, *text, *words;
+} cuts[] = {
+    {"gpt-2", "Don't 1234;\n",
+     "Don|'t|\xc4\xa0"
+     "1234|;|\xc4\x8a"},
+    {"starcoder", "ab 12", "ab|\xc4\xa0|1|2"},
+    {"command-r", "e\xcc\x81 12", "\xc3\x83\xc2\xa9|\xc4\xa0|1|2"}, /* e with its accent is one */
+    {"llama-bpe", "ab 12345;\n", "ab|\xc4\xa0|123|45|;\xc4\x8a"},
+    {"glm4", "ab 12345", "ab|\xc4\xa0|123|45"},
+    {"qwen2", "ab 12;\n", "ab|\xc4\xa0|1|2|;\xc4\x8a"},
+    {"hunyuan", "ab 12;\n", "ab|\xc4\xa0|1|2|;\xc4\x8a"},
+    {"qwen35", "ab 12;\n", "ab|\xc4\xa0|1|2|;\xc4\x8a"},
+    {"tekken", "HelloWorld's 12 a/\n",
+     "Hello|World|'s|\xc4\xa0|1|2|\xc4\xa0"
+     "a|/\xc4\x8a"},
+    {"gpt-4o", "HelloWORLD's 1234", "Hello|WORLD's|\xc4\xa0|123|4"},
+    {"minimax-m2", "aB", "a|B"},
+    {"seed-coder", "ab 12;\n", "ab|\xc4\xa0|1|2|;|\xc4\x8a"},
+    {"deepseek-v3", "12345abc.def a!\n",
+     "123|45|abc|.def|\xc4\xa0"
+     "a|!\xc4\x8a"},
+    {"deepseek-coder", "ab\n.. 12", "ab|\xc4\x8a|..|\xc4\xa0|1|2"},
+    {"deepseek-llm", "ab\n cd!? 12",
+     "ab|\xc4\x8a|\xc4\xa0"
+     "cd|!?|\xc4\xa0|1|2"},
+};
+
+START_TEST(words)
+{
+    start_letters(cuts[_i].pre);
+    assert_words(opened_file(), cuts[_i].text, cuts[_i].words);
+}
+END_TEST
+
 /* ---- what is wrong ------------------------------------------------------------------------------------ */
 
 static void assert_wrong(const char *word)
@@ -340,6 +376,23 @@ START_TEST(wrong_lists)
 }
 END_TEST
 
+START_TEST(long_token)
+{
+    static char text[4098];
+    const char *const tokens[] = {text};
+    memset(text, 'a', 4096);
+    start("gpt2", "gpt-2");
+    gguf_file_texts(&file, KEY("merges"), NULL, 0);
+    gguf_file_texts(&file, KEY("tokens"), tokens, 1);
+    ck_assert_int_eq(tn_tokenizer_size(opened_file()), 1);
+    text[4096] = 'a';
+    start("gpt2", "gpt-2");
+    gguf_file_texts(&file, KEY("merges"), NULL, 0);
+    gguf_file_texts(&file, KEY("tokens"), tokens, 1);
+    assert_wrong("piece 0 has 4097 bytes, at most 4096 are read");
+}
+END_TEST
+
 START_TEST(wrong_score)
 {
     float nan = 0;
@@ -392,8 +445,10 @@ int main(void)
     tcase_add_test(tc, scored_pieces);
     tcase_add_test(tc, merged_pieces);
     tcase_add_test(tc, empty_tokens);
+    tcase_add_loop_test(tc, words, 0, sizeof cuts / sizeof *cuts);
     tcase_add_test(tc, wrong_kind);
     tcase_add_test(tc, wrong_lists);
+    tcase_add_test(tc, long_token);
     tcase_add_test(tc, wrong_score);
     tcase_add_test(tc, wrong_keys);
     tcase_add_test(tc, names_of_splits);

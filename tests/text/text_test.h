@@ -90,16 +90,15 @@ static inline void assert_text(const tn_tokenizer *t, const int64_t *ids, size_t
     free(text);
 }
 
-/* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
-static inline void assert_pretok(const char *pre_tokenizer, const char *text, const char *expected)
+/* Asserts the pieces that a tokenizer normalizes and cuts text into, joined by '|'. */
+static inline void assert_words(const tn_tokenizer *t, const char *text, const char *expected)
 {
-    char json[2048], got[1024] = "";
-    snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
-             pre_tokenizer);
-    tn_tokenizer *t = opened(json);
+    char got[1024] = "";
+    buffer normal = {0};
     pieces p = {0};
     tn_error err = TN_ERROR_INIT;
-    ck_assert(buffer_append_piece(&p, text, strlen(text), -1));
+    ck_assert_int_eq(normalize_apply_from(&t->normalizer, text, strlen(text), NULL, &normal, &err), TN_OK);
+    ck_assert(buffer_append_piece(&p, normal.size ? normal.data : "", normal.size, -1));
     ck_assert_msg(pretok_apply(&t->pretok, &p, &err) == TN_OK, "%s", err.message);
     for (size_t i = 0; i < p.count; i++)
         if (p.spans[i].start < p.spans[i].end) {
@@ -108,6 +107,16 @@ static inline void assert_pretok(const char *pre_tokenizer, const char *text, co
         }
     ck_assert_str_eq(got, expected);
     buffer_free_pieces(&p);
+    buffer_free(&normal);
+}
+
+/* The same of a pre-tokenizer given as JSON. */
+static inline void assert_pretok(const char *pre_tokenizer, const char *text, const char *expected)
+{
+    char json[2048];
+    snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
+             pre_tokenizer);
+    assert_words(opened(json), text, expected);
 }
 
 static inline void assert_split(const char *pattern, const char *behaviour, const char *invert, const char *text,

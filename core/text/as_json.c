@@ -1,7 +1,7 @@
 /* The tokenizer.json that stands for a tokenizer of another form: as the converters of transformers write it (for
  * SentencePiece the one for Llama for BPE, the one for T5 for Unigram), so that one reader serves all. The converters
  * pass over what a normalizer does beyond what those two ask for; here it is written, too. */
-#include "text/convert.h"
+#include "text/as_json.h"
 
 #include "base/gguf.h"
 #include "text/utf8.h"
@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PIECE_LIMIT 4096     /* bytes: all ways to cut a piece are looked at */
 #define SPACE "\xe2\x96\x81" /* U+2581, which stands for a space in pieces */
 
-tn_status convert_add(convert *c, const char *text, size_t length, float score, uint64_t type, tn_error *err)
+tn_status as_json_add(as_json *c, const char *text, size_t length, float score, uint64_t type, tn_error *err)
 {
     size_t id = c->vocab.size;
+    if (length > PIECE_LIMIT)
+        return tn_fail(err, TN_E_INPUT, c->path, "piece %zu has %zu bytes, at most %d are read; correct the file", id,
+                       length, PIECE_LIMIT);
     if (!isfinite(score))
         return tn_fail(err, TN_E_INPUT, c->path, "the score of piece %zu is no number; fetch it again", id);
     float *scores = buffer_grow(c->scores, &c->score_capacity, id + 1, sizeof *scores);
@@ -29,7 +33,7 @@ tn_status convert_add(convert *c, const char *text, size_t length, float score, 
     return vocab_add(&c->vocab, (int64_t)id, text, length, false, &(doc_reader){{c->path, "pieces"}, err, TN_OK});
 }
 
-void convert_free(convert *c)
+void as_json_free(as_json *c)
 {
     vocab_free(&c->vocab);
     free(c->scores);
@@ -107,7 +111,7 @@ static bool put_base64(buffer *b, const char *data, size_t size)
 }
 
 /* Does it take the spaces behind it? */
-static bool takes_spaces(const convert *c, size_t id)
+static bool takes_spaces(const as_json *c, size_t id)
 {
     static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
     bool other = !c->takes_spaces;
@@ -117,7 +121,7 @@ static bool takes_spaces(const convert *c, size_t id)
 }
 
 /* Control symbols are special added tokens, and so is the unknown one; those of users are ordinary ones. */
-static bool put_added(buffer *b, const convert *c)
+static bool put_added(buffer *b, const as_json *c)
 {
     bool fine = put(b, "\"added_tokens\":["), first = true;
     for (size_t i = 0; i < c->vocab.size && fine; i++) {
@@ -134,15 +138,15 @@ static bool put_added(buffer *b, const convert *c)
 
 /* Are spaces handled as T5's converter does it, by a pre-tokenizer? Only with the settings of T5's model does that
  * agree with SentencePiece; otherwise normalizers do all of it, as for Llama. */
-static bool is_like_t5(const convert *c)
+static bool is_like_t5(const as_json *c)
 {
-    return c->kind == CONVERT_UNIGRAM && c->fewer_spaces && c->prefix;
+    return c->kind == AS_JSON_UNIGRAM && c->fewer_spaces && c->prefix;
 }
 
-static bool put_normalizer(buffer *b, const convert *c)
+static bool put_normalizer(buffer *b, const as_json *c)
 {
     bool t5 = is_like_t5(c);
-    if (c->kind == CONVERT_BYTES)
+    if (c->kind == AS_JSON_BYTES)
         return !c->composes || put(b, ",\"normalizer\":{\"type\":\"NFC\"}");
     bool fine = put(b, ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
     if (c->charsmap_length)
@@ -177,16 +181,16 @@ static bool put_splits(buffer *b, const char *const *splits)
     return fine && put(b, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]}");
 }
 
-static bool put_pre_tokenizer(buffer *b, const convert *c)
+static bool put_pre_tokenizer(buffer *b, const as_json *c)
 {
-    if (!is_like_t5(c) && c->kind != CONVERT_BYTES)
+    if (!is_like_t5(c) && c->kind != AS_JSON_BYTES)
         return true;
-    return put(b, ",\"pre_tokenizer\":") && (c->kind == CONVERT_BYTES ? put_splits(b, c->splits) : put_metaspace(b));
+    return put(b, ",\"pre_tokenizer\":") && (c->kind == AS_JSON_BYTES ? put_splits(b, c->splits) : put_metaspace(b));
 }
 
-static bool put_decoder(buffer *b, const convert *c)
+static bool put_decoder(buffer *b, const as_json *c)
 {
-    if (c->kind == CONVERT_BYTES)
+    if (c->kind == AS_JSON_BYTES)
         return put(b, ",\"decoder\":{\"type\":\"ByteLevel\"}");
     if (is_like_t5(c) && !c->byte_fallback)
         return put(b, ",\"decoder\":") && put_metaspace(b);
@@ -195,19 +199,19 @@ static bool put_decoder(buffer *b, const convert *c)
            put(b, c->prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}" : "]}");
 }
 
-static bool put_special(buffer *b, const convert *c, int64_t id)
+static bool put_special(buffer *b, const as_json *c, int64_t id)
 {
     return put(b, "{\"SpecialToken\":{\"id\":") && put_piece(b, &c->vocab, (size_t)id) && put(b, ",\"type_id\":0}}");
 }
 
-static bool put_special_id(buffer *b, const convert *c, int64_t id)
+static bool put_special_id(buffer *b, const as_json *c, int64_t id)
 {
     return put_piece(b, &c->vocab, (size_t)id) && put(b, ":{\"id\":") && put_piece(b, &c->vocab, (size_t)id) &&
            put(b, ",\"ids\":[") && put_integer(b, id) && put(b, "],\"tokens\":[") &&
            put_piece(b, &c->vocab, (size_t)id) && put(b, "]}");
 }
 
-static bool put_post_processor(buffer *b, const convert *c)
+static bool put_post_processor(buffer *b, const as_json *c)
 {
     bool both = c->front >= 0 && c->behind >= 0 && c->front != c->behind;
     if (c->front < 0 && c->behind < 0)
@@ -245,7 +249,7 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* All ways to put a piece together from two others. */
-static bool add_merges(const convert *c, size_t id, spm_merge **merges, size_t *count, size_t *capacity)
+static bool add_merges(const as_json *c, size_t id, spm_merge **merges, size_t *count, size_t *capacity)
 {
     const vocab_token *t = &c->vocab.tokens[id];
     const char *text = t->length ? c->vocab.strings.data + t->offset : "";
@@ -267,7 +271,7 @@ static bool add_merges(const convert *c, size_t id, spm_merge **merges, size_t *
     return true;
 }
 
-static bool put_scored_merges(buffer *b, const convert *c)
+static bool put_scored_merges(buffer *b, const as_json *c)
 {
     spm_merge *merges = NULL;
     size_t count = 0, capacity = 0;
@@ -284,7 +288,7 @@ static bool put_scored_merges(buffer *b, const convert *c)
 }
 
 /* A merge is "a b": the first space behind the first character is none of a's, which may begin with one. */
-static bool put_listed_merges(buffer *b, const convert *c)
+static bool put_listed_merges(buffer *b, const as_json *c)
 {
     bool fine = true;
     size_t length;
@@ -298,25 +302,25 @@ static bool put_listed_merges(buffer *b, const convert *c)
     return fine;
 }
 
-static bool put_merges(buffer *b, const convert *c)
+static bool put_merges(buffer *b, const as_json *c)
 {
     return put(b, ",\"merges\":[") && (c->merges ? put_listed_merges(b, c) : put_scored_merges(b, c)) && put(b, "]");
 }
 
-static bool put_model_start(buffer *b, const convert *c)
+static bool put_model_start(buffer *b, const as_json *c)
 {
-    if (c->kind == CONVERT_BYTES)
+    if (c->kind == AS_JSON_BYTES)
         return put(b, c->ignores_merges ? "\"BPE\",\"ignore_merges\":true" : "\"BPE\"");
-    if (c->kind == CONVERT_UNIGRAM)
+    if (c->kind == AS_JSON_UNIGRAM)
         return put(b, "\"Unigram\",\"unk_id\":") && put_integer(b, c->unk) &&
                put(b, c->byte_fallback ? ",\"byte_fallback\":true" : ",\"byte_fallback\":false");
     return put(b, "\"BPE\",\"fuse_unk\":true,\"byte_fallback\":true") &&
            (c->unk < 0 || (put(b, ",\"unk_token\":") && put_piece(b, &c->vocab, (size_t)c->unk)));
 }
 
-static bool put_model(buffer *b, const convert *c)
+static bool put_model(buffer *b, const as_json *c)
 {
-    bool bpe = c->kind != CONVERT_UNIGRAM;
+    bool bpe = c->kind != AS_JSON_UNIGRAM;
     bool fine =
         put(b, ",\"model\":{\"type\":") && put_model_start(b, c) && put(b, bpe ? ",\"vocab\":{" : ",\"vocab\":[");
     for (size_t i = 0; i < c->vocab.size && fine; i++) {
@@ -326,7 +330,7 @@ static bool put_model(buffer *b, const convert *c)
     return fine && put(b, bpe ? "}" : "]") && (!bpe || put_merges(b, c)) && put(b, "}");
 }
 
-tn_status convert_write(const convert *c, buffer *json, tn_error *err)
+tn_status as_json_write(const as_json *c, buffer *json, tn_error *err)
 {
     bool fine = put(json, "{\"version\":\"1.0\",") && put_added(json, c) && put_normalizer(json, c) &&
                 put_pre_tokenizer(json, c) && put_decoder(json, c) && put_post_processor(json, c) &&
