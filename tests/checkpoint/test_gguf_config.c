@@ -162,6 +162,29 @@ START_TEST(what_deepseek2_is)
 }
 END_TEST
 
+/* Factors for short and for long contexts, of the part of a head that rotates. */
+START_TEST(factors_of_phi3)
+{
+    static const float shorter[6] = {1, 1, 1, 1, 1, 1}, longer[6] = {1, 2, 3, 4, 5, 6};
+    config_file *config;
+    gguf_model_integer(f, "phi3.rope.dimension_count", 12);
+    gguf_model_integer(f, "phi3.rope.scaling.original_context_length", 32);
+    gguf_model_number(f, "phi3.rope.scaling.attn_factor", 1.25);
+    gguf_model_integer(f, "phi3.attention.sliding_window", 0);
+    gguf_model_tensor(f, "rope_factors_short.weight", TN_F32, 1, (int64_t[]){6}, shorter);
+    gguf_model_tensor(f, "rope_factors_long.weight", TN_F32, 1, (int64_t[]){6}, longer);
+    config_reader c = read_usual("phi3", &config), rope = config_child(&c, "rope_parameters");
+    ck_assert_str_eq(config_str(&rope, "rope_type", ""), "longrope");
+    ck_assert(config_f64(&rope, "partial_rotary_factor", 0) == 0.75);
+    ck_assert(config_f64(&rope, "attention_factor", 0) == 1.25);
+    ck_assert(config_list_f64(&rope, "short_factor", 5) == 1 && config_list_f64(&rope, "long_factor", 5) == 6);
+    ck_assert_int_eq(config_i64(&c, "original_max_position_embeddings", 0, 0, 99), 32);
+    ck_assert(!config_has(&c, "sliding_window"));
+    ck_assert_msg(status == TN_OK, "%s", err.message);
+    config_close(config);
+}
+END_TEST
+
 START_TEST(windows_layer_by_layer)
 {
     config_file *config;
@@ -286,7 +309,7 @@ int main(void)
 {
     TCase *tc = suite_open("gguf_config", 0);
     tcase_add_checked_fixture(tc, setup, NULL);
-    suite_add(tc, what_the_file_says, what_tensors_say, what_gemma_implies, windows_layer_by_layer,
+    suite_add(tc, what_the_file_says, what_tensors_say, what_gemma_implies, factors_of_phi3, windows_layer_by_layer,
               equal_numbers_of_layers, an_architecture_that_is_not_known);
     tcase_add_loop_test(tc, what_deepseek2_is, 0, 2);
     tcase_add_loop_test(tc, what_is_wrong_is_named, 0, sizeof wrong / sizeof *wrong);
