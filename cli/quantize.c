@@ -36,18 +36,18 @@ static tn_status run_quantize(const options *o, tn_error *err)
     quantize_run r = {.listed = !option_given(o, OPT_QUIET)};
     char size[32];
     tn_quantize_options q = {.size = sizeof q,
-                             .type = option_text(o, OPT_TYPE, NULL),
                              .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
                              .progress = show_progress,
                              .tensor = add_tensor,
                              .ctx = &r};
-    if (!q.type)
+    const char *type = option_text(o, OPT_TYPE, NULL);
+    if (!type)
         return tn_fail(err, TN_E_USAGE, "quantize", "--type is needed; see tenon quantize --help");
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
         table_cell(&r.rows, "%s", titles[i]);
     progress_start(&r.bar, o);
-    tn_status status = tn_quantize(o->argument[0], o->argument[1], &q, err);
+    tn_status status = tn_quantize(o->argument[0], o->argument[1], type, &q, err);
     progress_clear(&r.bar);
     if (status == TN_OK && r.listed)
         status = table_print(&r.rows, err);
