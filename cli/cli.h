@@ -18,6 +18,7 @@ typedef enum option_id {
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_THREADS,
+    OPT_DEQUANTISE,
     OPT_MAX_PACKED,
     OPT_NO_MEASURE,
     OPT_SAME_BITS,
@@ -164,6 +165,7 @@ tn_status read_all(const char *path, char **text, size_t *length, tn_error *err)
  * token for its end would be one that the text goes on behind. */
 tn_status read_prompt_text(const char *path, char **text, size_t *length, tn_error *err);
 
+bool is_gguf(const char *path);           /* by its name                                                  */
 bool holds_tokenizer(const char *folder); /* one of the files that tn_tokenizer_open reads there            */
 
 /* The tokens of a text file (or standard input), without special ones, by the tokenizer of a checkpoint folder. ids is

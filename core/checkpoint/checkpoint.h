@@ -17,7 +17,7 @@ config_file *config_of(const char *path, struct json_t *object, tn_error *err);
 
 /* What a config.json of that .gguf would say (gguf_config.c). Owned. */
 struct gguf;
-config_file *config_of_gguf(const struct gguf *file, tn_error *err);
+config_file *gguf_config_read(const struct gguf *file, tn_error *err);
 
 void config_close(config_file *file);
 
@@ -104,6 +104,7 @@ void shards_hide(shards *set, const char *name);
 
 /* Memory that lives as long as the set; NULL: out of memory. */
 void *shards_keep(shards *set, size_t bytes);
+int64_t shards_kept_bytes(const shards *set);
 
 /* A loop over 0..count-1 in pieces, as tn_parallel_for, which belongs to those above. */
 typedef void (*shards_loop)(int64_t count, int64_t grain,
@@ -122,7 +123,7 @@ const char *shards_folder(const shards *set);
 shards *shards_of_gguf(struct gguf *file, tn_error *err);
 
 /* The same with all tensors of the file, by Hugging Face's names (gguf_names.c). */
-shards *shards_open_gguf(struct gguf *file, tn_error *err);
+shards *gguf_names_open(struct gguf *file, tn_error *err);
 void shards_close(shards *set);
 
 /* A view into the read-only mapping, dense; false when there is no such tensor. The format does not promise that data

@@ -49,10 +49,11 @@ const gguf_rename *gguf_arch_name(const gguf_arch *arch, const char *hf, const c
 
 /* Keys of config.json and what a .gguf calls them, behind "ARCHITECTURE." (gguf_config.c); NULL behind the last. COUNT
  * and NUMBER: 0 is as if it were absent. */
-typedef enum gguf_field_kind { NEEDED, INTEGER, COUNT, NUMBER, FLAG } gguf_field_kind;
+typedef enum gguf_field_kind { INTEGER, COUNT, NUMBER, FLAG } gguf_field_kind;
 typedef struct gguf_field {
     const char *gguf, *config;
     gguf_field_kind kind;
+    bool needed;
 } gguf_field;
 const gguf_field *gguf_config_field(size_t index);
 

@@ -52,15 +52,13 @@ static double shortest(double value)
 }
 
 /* false where it is absent. */
-static bool number(maker *m, const char *name, double *value)
+static bool number(const maker *m, const char *name, double *value)
 {
     char key[128];
     if (!gguf_number(m->file, gguf_arch_key(m->arch, name, key), value))
         return false;
-    if (!isfinite(*value))
-        fail(m, name, "is no finite number");
     *value = shortest(*value);
-    return m->status == TN_OK;
+    return true;
 }
 
 /* Element 0 of an array whose elements are all the same. */
@@ -101,45 +99,56 @@ static int64_t made(const maker *m, const char *key)
 /* ---- what is copied --------------------------------------------------------------------------------- */
 
 static const gguf_field fields[] = {
-    {"block_count", "num_hidden_layers", NEEDED},
-    {"embedding_length", "hidden_size", NEEDED},
-    {"context_length", "max_position_embeddings", NEEDED},
-    {"attention.head_count", "num_attention_heads", NEEDED},
-    {"feed_forward_length", "intermediate_size", COUNT},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER},
-    {"attention.sliding_window", "sliding_window", COUNT},
-    {"rope.scaling.original_context_length", "original_max_position_embeddings", COUNT},
-    {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER},
-    {"final_logit_softcapping", "final_logit_softcapping", NUMBER},
-    {"expert_count", "num_experts", COUNT},
-    {"expert_used_count", "num_experts_per_tok", COUNT},
-    {"expert_feed_forward_length", "moe_intermediate_size", COUNT},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", COUNT},
-    {"expert_shared_count", "n_shared_experts", INTEGER},
-    {"expert_weights_norm", "norm_topk_prob", FLAG},
-    {"expert_weights_scale", "routed_scaling_factor", NUMBER},
-    {"expert_group_count", "n_group", COUNT},
-    {"expert_group_used_count", "topk_group", COUNT},
-    {"leading_dense_block_count", "first_k_dense_replace", INTEGER},
-    {"attention.q_lora_rank", "q_lora_rank", COUNT},
-    {"attention.kv_lora_rank", "kv_lora_rank", COUNT},
+    {"block_count", "num_hidden_layers", INTEGER, true},
+    {"embedding_length", "hidden_size", INTEGER, true},
+    {"context_length", "max_position_embeddings", INTEGER, true},
+    {"attention.head_count", "num_attention_heads", INTEGER, true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, true},
+    {"feed_forward_length", "intermediate_size", COUNT, false},
+    {"attention.sliding_window", "sliding_window", COUNT, false},
+    {"rope.scaling.original_context_length", "original_max_position_embeddings", COUNT, false},
+    {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER, false},
+    {"final_logit_softcapping", "final_logit_softcapping", NUMBER, false},
+    {"expert_count", "num_experts", COUNT, false},
+    {"expert_used_count", "num_experts_per_tok", COUNT, false},
+    {"expert_feed_forward_length", "moe_intermediate_size", COUNT, false},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", COUNT, false},
+    {"expert_shared_count", "n_shared_experts", INTEGER, false},
+    {"expert_weights_norm", "norm_topk_prob", FLAG, false},
+    {"expert_weights_scale", "routed_scaling_factor", NUMBER, false},
+    {"expert_group_count", "n_group", COUNT, false},
+    {"expert_group_used_count", "topk_group", COUNT, false},
+    {"leading_dense_block_count", "first_k_dense_replace", INTEGER, false},
+    {"attention.q_lora_rank", "q_lora_rank", COUNT, false},
+    {"attention.kv_lora_rank", "kv_lora_rank", COUNT, false},
 };
+
+/* The value as JSON; NULL: it is of another type. *says: it is more than none. */
+static json_t *field_value(maker *m, const gguf_field *f, const char *key, bool *says)
+{
+    int64_t whole = 0;
+    double real = 0;
+    bool flag = false;
+    if (f->kind == FLAG)
+        return gguf_flag(m->file, key, &flag) ? json_boolean(flag) : NULL;
+    if (f->kind == NUMBER ? !number(m, f->gguf, &real) : !integer(m, f->gguf, &whole))
+        return NULL;
+    *says = f->kind == INTEGER || whole != 0 || real != 0;
+    return f->kind == NUMBER ? json_real(real) : json_integer(whole);
+}
 
 static void copy_field(maker *m, const gguf_field *f)
 {
+    static const char *const no[] = {"is no integer", "is no integer", "is no number", "is neither true nor false"};
     char key[128];
-    int64_t whole = 0;
-    double real = 0;
-    bool flag;
-    gguf_arch_key(m->arch, f->gguf, key);
-    if (f->kind == FLAG && gguf_flag(m->file, key, &flag))
-        put(m, f->config, json_boolean(flag));
-    else if (f->kind == NUMBER && number(m, f->gguf, &real) && real != 0)
-        put(m, f->config, json_real(real));
-    else if (f->kind <= COUNT && integer(m, f->gguf, &whole) && (f->kind != COUNT || whole != 0))
-        put(m, f->config, json_integer(whole));
-    else if (f->kind == NEEDED)
-        fail(m, f->gguf, gguf_kind_of(m->file, key) == GGUF_ABSENT ? "is missing" : "is no integer");
+    bool says = true, is_there = gguf_kind_of(m->file, gguf_arch_key(m->arch, f->gguf, key)) != GGUF_ABSENT;
+    json_t *value = is_there ? field_value(m, f, key, &says) : NULL;
+    if (value && says)
+        put(m, f->config, value);
+    else if (value)
+        json_decref(value);
+    else if (is_there || f->needed)
+        fail(m, f->gguf, is_there ? no[f->kind] : "is missing");
 }
 
 static bool has(const maker *m, const char *tensor)
@@ -229,8 +238,8 @@ static void put_layer_types(maker *m)
 {
     char key[128];
     int64_t window = made(m, "sliding_window"), layers = made(m, "num_hidden_layers"), slides;
-    int64_t period = integer_or(m, "attention.sliding_window_pattern", m->arch->period);
     bool listed = gguf_array(m->file, gguf_arch_key(m->arch, "attention.sliding_window_pattern", key)) >= layers;
+    int64_t period = listed ? 0 : integer_or(m, "attention.sliding_window_pattern", m->arch->period);
     json_t *types = m->arch->period && window > 0 && layers < 1 << 16 ? json_array() : NULL;
     if (!types)
         return;
@@ -458,7 +467,7 @@ static void make(maker *m)
         put_score_scale(m);
 }
 
-config_file *config_of_gguf(const gguf *file, tn_error *err)
+config_file *gguf_config_read(const gguf *file, tn_error *err)
 {
     maker m = {.file = file, .arch = gguf_arch_of(file, err), .err = err};
     if (!m.arch)

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/gguf_arch.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,6 +235,17 @@ static bool is_taken_up(const source *s)
            ends_with(s->name, ".ffn_up_exps.bias");
 }
 
+static bool are_finite(const tn_tensor *t)
+{
+    for (int64_t i = 0; i < tn_tensor_count(t); i++) {
+        float value;
+        memcpy(&value, (const char *)t->data + (size_t)i * sizeof value, sizeof value);
+        if (!isfinite(value))
+            return false;
+    }
+    return true;
+}
+
 /* The factors of the matrices of NAME.weight, in NAME.scale. */
 static void find_scales(reader *r, source *s)
 {
@@ -248,6 +259,8 @@ static void find_scales(reader *r, source *s)
     int64_t matrices = s->tensor.ndim > 2 ? s->tensor.shape[0] : 1;
     if (scale.tensor.dtype != TN_F32 || tn_tensor_count(&scale.tensor) != matrices)
         fail(r, &scale, "is no f32 for each matrix that it is the factor of");
+    else if (!are_finite(&scale.tensor))
+        fail(r, &scale, "has a factor that is no finite number");
     s->scales = scale.tensor.data;
 }
 
@@ -284,7 +297,7 @@ static void add_all(reader *r)
     names_close(&r->index);
 }
 
-shards *shards_open_gguf(gguf *file, tn_error *err)
+shards *gguf_names_open(gguf *file, tn_error *err)
 {
     shards *set = shards_of_gguf(file, err);
     if (!set)

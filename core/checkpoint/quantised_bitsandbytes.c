@@ -50,7 +50,8 @@ static tn_status read_state(const quantised *q, const quantised_part *part, nf4_
 static tn_status check_levels(const quantised *q, const char *stem, const quantised_part *state)
 {
     quantised_part part;
-    float levels[LEVELS];
+    float levels[LEVELS], map[LEVELS];
+    bool same = true;
     static const uint8_t codes[LEVELS / 2] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef};
     tn_status status = quantised_need(q, stem, ".quant_map", state, &part);
     if (status == TN_OK)
@@ -58,7 +59,10 @@ static tn_status check_levels(const quantised *q, const char *stem, const quanti
     if (status != TN_OK)
         return status;
     blocks_to_f32(TN_NF4, codes, 0, LEVELS, levels);
-    if (memcmp(levels, part.tensor.data, sizeof levels) != 0)
+    memcpy(map, part.tensor.data, sizeof map);
+    for (int i = 0; i < LEVELS; i++)
+        same = same && map[i] == levels[i];
+    if (!same)
         return quantised_fail(q, &part, "has other levels than NF4, which alone is supported");
     quantised_drop(q, &part, false);
     return TN_OK;
@@ -110,12 +114,11 @@ static tn_status read_absmax(const quantised *q, const char *stem, const nf4_sta
     if (status != TN_OK)
         return status;
     *scale = tn_tensor_dense(part.tensor.data, TN_F32, 2, (int64_t[]){s->rows, groups});
+    quantised_drop(q, &part, false);
     if (!nested)
         return quantised_align(q, &part, scale);
     scale->data = quantised_keep(q, &part, (size_t)count * sizeof(float));
-    status = scale->data ? read_nested(q, stem, s, &part, scale->data) : TN_E_MEMORY;
-    quantised_drop(q, &part, true);
-    return status;
+    return scale->data ? read_nested(q, stem, s, &part, scale->data) : TN_E_MEMORY;
 }
 
 /* stem: X.weight */

@@ -118,26 +118,37 @@ static tn_status read_list(const quantised *q, const char *stem, int64_t columns
     return status;
 }
 
+/* Rows of whole words of 4 bits are rows of U4, as they lie; others are re-laid. */
+static tn_status read_codes(const quantised *q, const quantised_part *part, int64_t columns, int32_t bits,
+                            tn_tensor *codes)
+{
+    int64_t rows = part->tensor.shape[0], words = part->tensor.shape[1];
+    if (bits == 4 && columns * bits == words * WORD_BITS) {
+        *codes = tn_tensor_dense(part->tensor.data, TN_U4, 2, (int64_t[]){rows, columns});
+        return TN_OK;
+    }
+    const quantised_packed packed = {
+        .words = part->tensor.data, .step = WORD_BITS / 8, .next = words * (WORD_BITS / 8), .bits = bits};
+    tn_dtype dtype = quantised_code_type(bits, columns);
+    return quantised_unpack(q, part, &packed, rows, columns, dtype, quantised_shift(bits, dtype), UINT8_MAX, codes);
+}
+
 static tn_status turn_integers(quantised *q, const char *stem, quantised_part *part)
 {
     quantised_part scale;
     shards_parts parts = {0};
     tn_tensor codes;
-    int64_t rows = part->tensor.shape[0], words = part->tensor.shape[1], columns = read_columns(q, stem, part);
-    int32_t bits = columns > 0 ? bits_of(q, words, columns) : 0;
+    int64_t columns = read_columns(q, stem, part);
+    int32_t bits = columns > 0 ? bits_of(q, part->tensor.shape[1], columns) : 0;
     if (columns < 0)
         return TN_E_INPUT;
     if (!bits)
         return misfit(q, part, "has rows that the columns of weight_shape do not fill in the num_bits of config.json");
-    const quantised_packed packed = {
-        .words = part->tensor.data, .step = WORD_BITS / 8, .next = words * (WORD_BITS / 8), .bits = bits};
-    tn_dtype dtype = quantised_code_type(bits, columns);
     tn_status status = quantised_need(q, stem, ".weight_scale", part, &scale);
     if (status == TN_OK)
-        status = quantised_scales(q, &scale, rows, columns, &parts);
+        status = quantised_scales(q, &scale, part->tensor.shape[0], columns, &parts);
     if (status == TN_OK)
-        status =
-            quantised_unpack(q, part, &packed, rows, columns, dtype, quantised_shift(bits, dtype), UINT8_MAX, &codes);
+        status = read_codes(q, part, columns, bits, &codes);
     if (status == TN_OK)
         status = read_packed_zeros(q, stem, &codes, parts.scale.shape[1], bits, &parts.zero);
     if (status == TN_OK)
@@ -145,7 +156,7 @@ static tn_status turn_integers(quantised *q, const char *stem, quantised_part *p
     if (status != TN_OK)
         return status;
     quantised_drop(q, &scale, false);
-    quantised_drop(q, part, true);
+    quantised_drop(q, part, codes.data != part->tensor.data);
     return quantised_add(q, stem, ".weight", part, &codes, &parts);
 }
 
@@ -215,9 +226,11 @@ static tn_status read_zeros(const quantised *q, const char *stem, const quantise
     quantised_drop(q, &part, false);
     if (weight->tensor.dtype != TN_I8)
         return TN_OK;
-    if (t->dtype != TN_I8 || tn_tensor_count(t) != tn_tensor_count(scale) || scale->stride[0] == 0)
+    if (t->dtype != TN_I8 || tn_tensor_count(t) != (scale->stride[0] ? tn_tensor_count(scale) : scale->shape[1]))
         return misfit(q, &part, "is not an int8 for each scale");
-    parts->zero = tn_tensor_dense(t->data, TN_I8, 2, scale->shape);
+    parts->zero = *scale;
+    parts->zero.data = t->data;
+    parts->zero.dtype = TN_I8;
     return TN_OK;
 }
 

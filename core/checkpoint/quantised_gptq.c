@@ -22,6 +22,17 @@ static void read_group(quantised *q, const config_reader *config)
     q->group = group > 0 ? group : 0;
 }
 
+/* Modules that "dynamic" leaves out have plain tensors, which say so; others would have other bits or groups. */
+static void refuse_overrides(const config_reader *config)
+{
+    config_reader dynamic = config_child(config, "dynamic");
+    const char *pattern;
+    char value[128];
+    for (int64_t i = 0; (pattern = config_key(&dynamic, i)); i++)
+        if (strncmp(pattern, "-:", 2) != 0 && config_says(&dynamic, pattern, 0, value, sizeof value))
+            config_fail(&dynamic, pattern, "is %s: bits and groups of single modules are not supported", value);
+}
+
 static void read_gptq(quantised *q, const config_reader *config)
 {
     static const config_word formats[] = {{"gptq", 1}, {"gptq_v2", 0}, {0}};
@@ -31,8 +42,7 @@ static void read_gptq(quantised *q, const config_reader *config)
     q->bits = 1u << bits;
     q->symmetric = config_bool(config, "sym", false);
     q->add = config_choice(config, "checkpoint_format", "gptq", formats);
-    if (config_says(config, "dynamic", 0, (char[32]){0}, 32))
-        config_fail(config, "dynamic", "changes bits or groups by module, which is not supported");
+    refuse_overrides(config);
     read_group(q, config);
 }
 

@@ -39,6 +39,7 @@ struct shards {
     struct gguf *gguf; /* NULL: safetensors                                                           */
     void **kept;       /* memory for tensors that are made of others                                  */
     size_t kept_count;
+    int64_t kept_bytes;
     const char *zeros; /* what a record's tensors hold; NULL: a set of files                          */
     tn_dtype dtype;    /* of the files that a record stands for                                       */
 };
@@ -405,9 +406,16 @@ void *shards_keep(shards *set, size_t bytes)
     void *memory = kept ? aligned_alloc(64, (bytes / 64 + 1) * 64) : NULL;
     if (kept)
         set->kept = kept;
-    if (memory)
+    if (memory) {
         kept[set->kept_count++] = memory;
+        set->kept_bytes += (int64_t)bytes;
+    }
     return memory;
+}
+
+int64_t shards_kept_bytes(const shards *set)
+{
+    return set->kept_bytes;
 }
 
 shards_parts shards_parts_of(const shards *set, const char *name)

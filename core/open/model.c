@@ -156,6 +156,7 @@ static void fill_info(tn_model *m)
     m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
     m->info.parameters = count_parameters(m->target.graph->root);
     m->info.weight_bytes = shards_bytes(m->weights);
+    m->info.relaid_bytes = shards_kept_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
 }
 
@@ -209,9 +210,9 @@ static tn_status open_gguf(tn_model *m, tn_error *err)
     gguf *file = gguf_open(m->folder, err);
     if (!file)
         return err->code;
-    m->config = config_of_gguf(file, err);
+    m->config = gguf_config_read(file, err);
     if (m->config && !m->weights)
-        m->weights = shards_open_gguf(file, err);
+        m->weights = gguf_names_open(file, err);
     else
         gguf_close(file);
     return m->config && m->weights ? TN_OK : err->code;

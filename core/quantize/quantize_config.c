@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* What other classes call what a field is called. */
-static const gguf_field others[] = {{"expert_count", "num_local_experts", COUNT}};
+static const gguf_field others[] = {{"expert_count", "num_local_experts", COUNT, false}};
 
 static const char *key_of(const quantize_plan *p, const char *name, char key[static 128])
 {

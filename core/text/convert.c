@@ -16,12 +16,6 @@
 tn_status convert_add(convert *c, const char *text, size_t length, float score, uint64_t type, tn_error *err)
 {
     size_t id = c->vocab.size;
-    for (size_t i = 0, n; i < length; i += n) {
-        utf8_char at = utf8_read(text + i, length - i);
-        if (at.code <= 0)
-            return tn_fail(err, TN_E_INPUT, c->path, "piece %zu is not UTF-8, or holds a NUL; fetch it again", id);
-        n = at.length;
-    }
     if (!isfinite(score))
         return tn_fail(err, TN_E_INPUT, c->path, "the score of piece %zu is no number; fetch it again", id);
     float *scores = buffer_grow(c->scores, &c->score_capacity, id + 1, sizeof *scores);

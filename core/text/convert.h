@@ -32,7 +32,7 @@ typedef struct convert {
     const char *merges;        /* NULL: none, the scores say                                          */
 } convert;
 
-/* The next piece. type: PIECE_..., or another, which is a normal one. */
+/* The next piece, UTF-8 without NUL. type: PIECE_..., or another, which is a normal one. */
 tn_status convert_add(convert *c, const char *text, size_t length, float score, uint64_t type, tn_error *err);
 tn_status convert_write(const convert *c, buffer *json, tn_error *err);
 void convert_free(convert *c);

@@ -18,7 +18,14 @@
 #define CHINESE "[一-龥ࠀ-一가-퟿]+"
 #define LETTERS                                                                                                                                                                                               \
     "\\s?[A-Za-z"                                                                                                                                                                                             \
-    "µÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-"                                            \
+    "µÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-"                                                                                             \
+    "ᲺᲽ-"                                                                                                                                                                                                 \
+    "Ჿᴀ-"                                                                                                                                                                                                 \
+    "ᴫᵫ-"                                                                                                                                                                                                 \
+    "ᵷᵹ-"                                                                                                                                                                                                 \
+    "ᶚḀ-"                                                                                                                                                                                                 \
+    "ἕἘ-"                                                                                                                                                                                                 \
+    "Ἕἠ-"                                                                                                                                                                                                 \
     "ὅὈ-"                                                                                                                                                                                                 \
     "Ὅ"                                                                                                                                                                                                     \
     "ὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-" \
@@ -55,8 +62,8 @@ static const gguf_splits known[] = {
 
 const gguf_splits *gguf_splits_find(const char *name)
 {
-    size_t length = strlen(name);
-    for (size_t i = 0; length > 0 && i < sizeof known / sizeof *known; i++)
+    size_t length = strcspn(name, " ");
+    for (size_t i = 0; length > 0 && !name[length] && i < sizeof known / sizeof *known; i++)
         for (const char *at = known[i].names; (at = strstr(at, name)); at++)
             if (at[-1] == ' ' && at[length] == ' ')
                 return &known[i];

@@ -13,6 +13,7 @@
 typedef struct reader {
     convert to;
     const gguf *file;
+    bool scores, types; /* are there lists of these? */
     tn_error *err;
 } reader;
 
@@ -23,13 +24,12 @@ static tn_status fail(const reader *r, const char *key, const char *what)
 
 /* ---- tokens ------------------------------------------------------------------------------------ */
 
-/* The lists beside the one of tokens: as long as it, or not there. */
-static tn_status check_lists(const reader *r, int64_t count)
+/* A list beside the one of tokens: as long as it, or not there. */
+static tn_status find_list(const reader *r, const char *key, int64_t count, bool *there)
 {
-    static const char *const keys[] = {KEY("scores"), KEY("token_type")};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (gguf_kind_of(r->file, keys[i]) != GGUF_ABSENT && gguf_array(r->file, keys[i]) != count)
-            return fail(r, keys[i], "is no list as long as that of tokens; fetch the file again");
+    *there = gguf_kind_of(r->file, key) != GGUF_ABSENT;
+    if (*there && gguf_array(r->file, key) != count)
+        return fail(r, key, "is no list as long as that of tokens; fetch the file again");
     return TN_OK;
 }
 
@@ -43,9 +43,9 @@ static tn_status read_token(reader *r, int64_t index)
     const char *text = gguf_array_text(r->file, KEY("tokens"), index, &length);
     if (!text)
         return fail(r, KEY("tokens"), "is no list of strings; fetch the file again");
-    if (gguf_array(r->file, KEY("scores")) >= 0 && !gguf_array_number(r->file, KEY("scores"), index, &score))
+    if (r->scores && !gguf_array_number(r->file, KEY("scores"), index, &score))
         return fail(r, KEY("scores"), "is no list of numbers; fetch the file again");
-    if (gguf_array(r->file, KEY("token_type")) >= 0 && !gguf_array_integer(r->file, KEY("token_type"), index, &type))
+    if (r->types && !gguf_array_integer(r->file, KEY("token_type"), index, &type))
         return fail(r, KEY("token_type"), "is no list of integers; fetch the file again");
     if (length == 0) {
         length = (size_t)snprintf(empty, sizeof empty, "[EMPTY_%lld]", (long long)index);
@@ -72,7 +72,9 @@ static tn_status read_tokens(reader *r)
     int64_t count = gguf_array(r->file, KEY("tokens"));
     if (count < 1)
         return fail(r, KEY("tokens"), "is missing, or no list; take a file that holds a tokenizer");
-    tn_status status = check_lists(r, count);
+    tn_status status = find_list(r, KEY("scores"), count, &r->scores);
+    if (status == TN_OK)
+        status = find_list(r, KEY("token_type"), count, &r->types);
     for (int64_t i = 0; i < count && status == TN_OK; i++)
         status = read_token(r, i);
     if (status == TN_OK)

@@ -1,6 +1,7 @@
 /* SentencePiece models (tokenizer.model). */
 #include "text/sentencepiece.h"
 
+#include "base/text.h"
 #include "text/convert.h"
 #include "text/tokenizer.h"
 
@@ -40,7 +41,12 @@ static tn_status read_piece(spm *m, const char *data, size_t size, tn_error *err
             type = f.value;
         }
     }
-    return p.broken ? broken(m, err) : convert_add(&m->to, text, length, score, type, err);
+    if (p.broken)
+        return broken(m, err);
+    if (!text_is_clean(text, length))
+        return tn_fail(err, TN_E_INPUT, m->to.path, "piece %zu is not UTF-8, or holds a NUL; fetch it again",
+                       m->to.vocab.size);
+    return convert_add(&m->to, text, length, score, type, err);
 }
 
 static bool read_trainer(spm *m, const char *data, size_t size)

@@ -108,7 +108,7 @@ static config_file *open_config(const golden *g, tn_error *err)
     if (!gguf_is_named(g->model))
         return config_open(path, err);
     gguf *file = gguf_open(g->model, err);
-    config_file *config = file ? config_of_gguf(file, err) : NULL;
+    config_file *config = file ? gguf_config_read(file, err) : NULL;
     gguf_close(file);
     return config;
 }

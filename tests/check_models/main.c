@@ -12,8 +12,8 @@
  *            used, which may round activations, the rms of what rounding does is added to it as squares
  *   names    every tensor of the checkpoint is a parameter of the model
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
- * Positions that attention_mask excludes are not compared. Models that a plugin's device declines are skipped, with its
- * reason. */
+ * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
+ * that a plugin's device declines are skipped, with its reason. */
 #include "check.h"
 
 #include <dirent.h>
@@ -101,7 +101,8 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
 static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model_options mo = {.size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device};
+    tn_model_options mo = {
+        .size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device, .dequantise = o->device != NULL};
     tn_model *model = tn_model_open(g->model, &mo, &err);
     tn_model_info info = {.size = sizeof info};
     if (!model && ((o->skip_unsupported && strstr(err.message, "model_type")) ||

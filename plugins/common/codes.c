@@ -1,0 +1,104 @@
+/* Decoding quantised weights in plain C, and which weights of a site can be read. */
+#include "vec_scalar.h"
+
+#define CODES_UNROLLED
+
+VEC_INLINE float half_value(const char *p)
+{
+    return scalar_load(p, 0, TN_F16);
+}
+
+VEC_INLINE vec vec_of_bytes(const int8_t *p)
+{
+    return *p;
+}
+
+/* As in codes_avx2.c. */
+VEC_INLINE void bytes_of_nibbles(const int8_t *levels, const uint8_t *q, bool high, int8_t *code)
+{
+    for (int i = 0; i < 16; i++)
+        code[i] = levels[high ? q[i] >> 4 : q[i] & 15];
+}
+
+VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *code)
+{
+    for (int i = 0; i < 32; i++)
+        code[i] = levels[i % 2 ? q[i / 2] >> 4 : q[i / 2] & 15];
+}
+
+#include "codes_vec.h"
+
+static void init_c(codes_kernels *kernels)
+{
+    kernels->unpack = unpack;
+    kernels->dots = dots;
+}
+
+void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags)
+{
+    init_c(kernels);
+#if defined(__x86_64__)
+    if (cpu_flags & TN_CPU_AVX2)
+        codes_init_avx2(kernels);
+    if (cpu_flags & TN_CPU_AVX2 && cpu_flags & TN_CPU_AVX512)
+        codes_init_avx512(kernels);
+#elif defined(__aarch64__)
+    if (cpu_flags & TN_CPU_NEON)
+        codes_init_neon(kernels);
+#endif
+}
+
+#define TAKES_CASE(type, open, values, bytes) TN_TAKES(type) |
+
+uint64_t codes_dtypes(void)
+{
+    return CODES_TYPES(TAKES_CASE) 0;
+}
+
+/* ---- the weights of a site ------------------------------------------------------------------------------------ */
+
+static const tn_tensor *beside(const tn_site *site, tn_role role, int64_t index)
+{
+    const tn_param *p = &site->param[role];
+    return p->count > index ? &p->tensors[index] : NULL;
+}
+
+/* The least power of two of columns that gives so many groups. */
+static int shift_of(int64_t columns, int64_t groups)
+{
+    int shift = 0;
+    while (groups > 1 && (columns + (INT64_C(1) << shift) - 1) >> shift > groups)
+        shift++;
+    return groups > 1 ? shift : 62;
+}
+
+bool codes_here(tn_dtype dtype)
+{
+    return codes_dtypes() >> dtype & 1;
+}
+
+tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err)
+{
+    const tn_tensor *w = &site->param[role].tensors[index];
+    int64_t columns = w->shape[1];
+    *c = (codes){.dtype = w->dtype,
+                 .data = w->data,
+                 .row_bytes = (int64_t)tn_dtype_bytes(w->dtype, w->stride[0]),
+                 .scale = beside(site, TN_ROLE_SCALE_OF(role), index),
+                 .zero = beside(site, TN_ROLE_ZERO_OF(role), index)};
+    c->group_shift = c->scale ? shift_of(columns, c->scale->shape[c->scale->ndim - 1]) : 62;
+    if (!codes_here(w->dtype))
+        return tn_fail(err, TN_DECLINED, site->path, "%s: %s weights are not read here", tn_role_name(role),
+                       tn_dtype_name(w->dtype));
+    if (site->param[TN_ROLE_GROUP_OF(role)].count > 0)
+        return tn_fail(err, TN_DECLINED, site->path,
+                       "%s: its columns have groups in any order (act-order), kernel takes groups of neighbours",
+                       tn_role_name(role));
+    if (columns % CODES_GROUP)
+        return tn_fail(err, TN_DECLINED, site->path, "%s: site has rows of %lld, kernel takes multiples of %d",
+                       tn_role_name(role), (long long)columns, CODES_GROUP);
+    if (c->group_shift < 4)
+        return tn_fail(err, TN_DECLINED, site->path, "%s: site has scales of %d columns, kernel takes 16 and more",
+                       tn_role_name(role), 1 << c->group_shift);
+    return TN_OK;
+}

@@ -1,0 +1,42 @@
+/* Quantised weights, read as they lie in the checkpoint: rows of codes, decoded in registers or into a buffer in cache.
+ * The numbers are exactly those of docs/quantised.md, in every instruction set: (code - zero) * scale in f32. */
+#ifndef TENON_COMMON_CODES_H
+#define TENON_COMMON_CODES_H
+
+#include <tenon/kernel.h>
+
+#define CODES_GROUP 32 /* elements that are decoded at once: rows and pieces of rows are multiples of it */
+
+/* A matrix [out, in] of codes. Borrowed. */
+typedef struct codes {
+    tn_dtype dtype;
+    const char *data;
+    int64_t row_bytes;             /* from row to row                                                         */
+    const tn_tensor *scale, *zero; /* beside the codes (meaning.h), or NULL                                   */
+    int group_shift;               /* a scale is that of 2^group_shift columns                                */
+} codes;
+
+/* The types that are read. */
+uint64_t codes_dtypes(void);
+bool codes_here(tn_dtype dtype);
+
+/* The matrix of a role (of expert `index`); declines what is not read, with the reason. */
+tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err);
+
+typedef struct codes_kernels {
+    /* n elements of a row from `from` on, both multiples of CODES_GROUP, as f32 or rounded to bf16. */
+    void (*unpack)(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out);
+
+    /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements. x: rows of f32. The order along k
+     * is that of lanes, not of the other products. */
+    void (*dots)(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                 float *sums);
+} codes_kernels;
+
+void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags);
+
+void codes_init_avx2(codes_kernels *kernels);
+void codes_init_avx512(codes_kernels *kernels);
+void codes_init_neon(codes_kernels *kernels);
+
+#endif

@@ -1,0 +1,593 @@
+/* Decoding quantised weights, written once for every instruction set: vec_<isa>.h and a few primitives come first
+ * (codes_avx512.c says what they promise). A row is taken in chunks of 256 columns: `open` finds a chunk's factors and,
+ * where codes are neither bytes nor nibbles, makes them bytes; `values` makes numbers of 32 columns at a time. All of
+ * it is inlined into one loop for each type. */
+#ifndef TENON_COMMON_CODES_VEC_H
+#define TENON_COMMON_CODES_VEC_H
+
+#include "codes.h"
+#include "product.h"
+
+#include <string.h>
+
+enum {
+    CHUNK = 256,
+    PARTS = CHUNK / 16,
+    GROUPS = CHUNK / CODES_GROUP,
+    VECS = CODES_GROUP / VEC_LANES,
+    SUMS = VECS < 4 ? 4 : VECS, /* of one token: as many as the latency of an addition needs         */
+    AHEAD = 2048                /* bytes from what is decoded to what is fetched                         */
+};
+
+typedef struct chunk {
+    const uint8_t *p;         /* its first byte                                                           */
+    float s[PARTS], b[PARTS]; /* factors of 16 columns each, and what is added to or taken from them       */
+    int8_t code[CHUNK];
+    uint16_t half[CHUNK];
+} chunk;
+
+typedef void open_fn(const codes *c, int64_t row, int64_t column, int groups, chunk *k);
+typedef void values_fn(const chunk *k, int g, vec v[VECS]);
+
+/* ---- factors ----------------------------------------------------------------------------------------------- */
+
+/* v times the factors of group g; plus what is added; the codes less zero points, times the factors. */
+VEC_INLINE void times(const chunk *k, int g, vec v[VECS])
+{
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_mul(v[i], vec_set(k->s[2 * g + i * VEC_LANES / 16]));
+}
+
+VEC_INLINE void times_plus(const chunk *k, int g, vec v[VECS])
+{
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_fma(v[i], vec_set(k->s[2 * g + i * VEC_LANES / 16]), vec_set(k->b[2 * g + i * VEC_LANES / 16]));
+}
+
+VEC_INLINE void less_times(const chunk *k, int g, vec v[VECS])
+{
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_sub(v[i], vec_set(k->b[2 * g + i * VEC_LANES / 16]));
+    times(k, g, v);
+}
+
+VEC_INLINE void by_one(float s, vec v[VECS])
+{
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_mul(v[i], vec_set(s));
+}
+
+/* 2^(e - 127) / 2: subnormal for the least two; 255 is no number. */
+VEC_INLINE float half_of_e8m0(uint8_t e)
+{
+    uint32_t bits = e == 255 ? 0x7fc00000 : e >= 2 ? (uint32_t)(e - 1) << 23 : 0x200000u << e;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* E4M3 as a half that is 2^8 times too small. */
+VEC_INLINE uint16_t half_of_e4m3(uint8_t f)
+{
+    uint16_t rest = f & 0x7f, sign = (uint16_t)((f & 0x80) << 8);
+    return (uint16_t)((rest == 0x7f ? 0x7e00 : rest << 7) | sign);
+}
+
+VEC_OUTLINE float scale_at(const tn_tensor *t, int64_t row, int64_t group)
+{
+    int64_t at = row * t->stride[0] + group * t->stride[t->ndim - 1];
+    const char *p = (const char *)t->data + at * (int64_t)(t->dtype == TN_F32 ? 4 : t->dtype <= TN_F16 ? 2 : 1);
+    uint32_t bits = 0;
+    uint16_t half;
+    float value;
+    if (t->dtype == TN_F8_E8M0)
+        return 2.0f * half_of_e8m0((uint8_t)*p);
+    if (t->dtype == TN_F16)
+        return half_value(p);
+    if (t->dtype == TN_F8_E4M3) {
+        half = half_of_e4m3((uint8_t)*p);
+        return half_value((const char *)&half) * 256.0f;
+    }
+    memcpy((char *)&bits + (t->dtype == TN_BF16 ? 2 : 0), p, t->dtype == TN_BF16 ? 2 : 4);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+VEC_INLINE float zero_at(const codes *c, int64_t row, int64_t group)
+{
+    if (!c->zero)
+        return c->dtype == TN_U4 ? 8.0f : 0.0f;
+    uint8_t zero = ((const uint8_t *)c->zero->data)[row * c->zero->stride[0] + group];
+    return c->dtype == TN_I8 ? (float)(int8_t)zero : (float)zero;
+}
+
+/* Scales and zero points that lie beside the codes, the scales times factor. */
+VEC_OUTLINE void open_beside(const codes *c, int64_t row, int64_t column, int groups, float factor, chunk *k)
+{
+    float divisor = 1.0f;
+    if (c->dtype == TN_E2M1 && c->zero)
+        memcpy(&divisor, c->zero->data, sizeof divisor);
+    for (int64_t i = 0; i < 2 * groups;) {
+        int64_t group = (column + 16 * i) >> c->group_shift, end = ((group + 1) << c->group_shift) - column;
+        float s = c->scale ? scale_at(c->scale, row, group) : 1.0f,
+              zero = c->dtype == TN_E2M1 ? 0.0f : zero_at(c, row, group);
+        s = divisor == 1.0f ? s : s / divisor;
+        for (; i < 2 * groups && 16 * i < end; i++) {
+            k->s[i] = s * factor;
+            k->b[i] = zero;
+        }
+    }
+}
+
+VEC_INLINE void open_nothing(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups, (void)k;
+}
+
+VEC_INLINE void open_plain(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    open_beside(c, row, column, groups, 1.0f, k);
+}
+
+/* ---- nibbles ------------------------------------------------------------------------------------------------ */
+
+static const int8_t count_levels[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const int8_t q4_0_levels[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+static const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const int8_t e2m1_levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* twice the values */
+static const float nf4_levels[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+/* Where 32 nibbles lie: elements 0 to 15 in the low halves of 16 bytes and the others in the high ones; all in the low,
+ * or the high halves of 32 bytes; pairs of neighbours in 16 bytes, the first low. */
+typedef enum places { SPLIT, LOW, HIGH, PAIRS } places;
+
+#if VEC_LANES == 16
+VEC_INLINE void look_up(vec levels, const uint8_t *q, places where, vec v[VECS])
+{
+    v[0] = vec_look_up(levels, q, where == HIGH);
+    v[1] = vec_look_up(levels, where == LOW || where == HIGH ? q + 16 : q, where != LOW);
+    if (where == PAIRS)
+        vec_interleave(v);
+}
+
+VEC_INLINE void levels_of(const int8_t *levels, const uint8_t *q, places where, vec v[VECS])
+{
+    look_up(vec_of_bytes(levels), q, where, v);
+}
+#else
+VEC_INLINE void levels_of(const int8_t *levels, const uint8_t *q, places where, vec v[VECS])
+{
+    int8_t code[CODES_GROUP];
+    if (where == PAIRS) {
+        bytes_of_pairs(levels, q, code);
+    } else {
+        bytes_of_nibbles(levels, q, where == HIGH, code);
+        bytes_of_nibbles(levels, where == SPLIT ? q : q + 16, where != LOW, code + 16);
+    }
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_of_bytes(code + i * VEC_LANES);
+}
+#endif
+
+VEC_INLINE void values_q4_0(const chunk *k, int g, vec v[VECS])
+{
+    const uint8_t *p = k->p + 18 * g;
+    levels_of(q4_0_levels, p + 2, SPLIT, v);
+    by_one(half_value((const char *)p), v);
+}
+
+VEC_INLINE void values_q4_1(const chunk *k, int g, vec v[VECS])
+{
+    const uint8_t *p = k->p + 20 * g;
+    vec s = vec_set(half_value((const char *)p)), b = vec_set(half_value((const char *)p + 2));
+    levels_of(count_levels, p + 4, SPLIT, v);
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_fma(v[i], s, b);
+}
+
+VEC_INLINE void values_iq4_nl(const chunk *k, int g, vec v[VECS])
+{
+    const uint8_t *p = k->p + 18 * g;
+    levels_of(iq4_levels, p + 2, SPLIT, v);
+    by_one(half_value((const char *)p), v);
+}
+
+VEC_INLINE void values_mxfp4(const chunk *k, int g, vec v[VECS])
+{
+    const uint8_t *p = k->p + 17 * g;
+    levels_of(e2m1_levels, p + 1, SPLIT, v);
+    by_one(half_of_e8m0(*p), v);
+}
+
+VEC_INLINE void values_q4_k(const chunk *k, int g, vec v[VECS])
+{
+    levels_of(count_levels, k->p + 16 + g / 2 * 32, g % 2 ? HIGH : LOW, v);
+    times_plus(k, g, v);
+}
+
+VEC_INLINE void values_iq4_xs(const chunk *k, int g, vec v[VECS])
+{
+    levels_of(iq4_levels, k->p + 8 + 16 * g, SPLIT, v);
+    times(k, g, v);
+}
+
+VEC_INLINE void values_u4(const chunk *k, int g, vec v[VECS])
+{
+    levels_of(count_levels, k->p + 16 * g, PAIRS, v);
+    less_times(k, g, v);
+}
+
+VEC_INLINE void open_e2m1(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    open_beside(c, row, column, groups, 0.5f, k);
+}
+
+VEC_INLINE void values_e2m1(const chunk *k, int g, vec v[VECS])
+{
+    levels_of(e2m1_levels, k->p + 16 * g, PAIRS, v);
+    times(k, g, v);
+}
+
+/* The first of a pair is in the high half. */
+VEC_INLINE void values_nf4(const chunk *k, int g, vec v[VECS])
+{
+    const uint8_t *q = k->p + 16 * g;
+#if VEC_LANES == 16
+    vec levels = vec_load((const char *)nf4_levels, TN_F32);
+    v[0] = vec_look_up(levels, q, true);
+    v[1] = vec_look_up(levels, q, false);
+    vec_interleave(v);
+#else
+    float value[CODES_GROUP];
+    for (int i = 0; i < 16; i++) {
+        value[2 * i] = nf4_levels[q[i] >> 4];
+        value[2 * i + 1] = nf4_levels[q[i] & 15];
+    }
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_load((const char *)(value + i * VEC_LANES), TN_F32);
+#endif
+    times(k, g, v);
+}
+
+/* ---- bytes -------------------------------------------------------------------------------------------------- */
+
+VEC_INLINE void bytes_at(const int8_t *code, vec v[VECS])
+{
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_of_bytes(code + i * VEC_LANES);
+}
+
+VEC_INLINE void values_q8_0(const chunk *k, int g, vec v[VECS])
+{
+    const uint8_t *p = k->p + 34 * g;
+    bytes_at((const int8_t *)p + 2, v);
+    by_one(half_value((const char *)p), v);
+}
+
+VEC_INLINE void values_i8(const chunk *k, int g, vec v[VECS])
+{
+    bytes_at((const int8_t *)k->p + CODES_GROUP * g, v);
+    less_times(k, g, v);
+}
+
+/* code = nibble | bit << 4, less what is taken away: bit j of the word is that of element j. */
+VEC_INLINE void fifth_bits(const uint8_t *bits, const uint8_t *q, int less, int8_t *code)
+{
+    uint32_t word;
+    memcpy(&word, bits, sizeof word);
+    for (int j = 0; j < 16; j++) {
+        code[j] = (int8_t)(((q[j] & 15) | (int)(word >> j & 1) << 4) - less);
+        code[j + 16] = (int8_t)(((q[j] >> 4) | (int)(word >> (j + 16) & 1) << 4) - less);
+    }
+}
+
+VEC_INLINE void open_q5_0(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column;
+    for (int g = 0; g < groups; g++) {
+        const uint8_t *p = k->p + 22 * g;
+        k->s[2 * g] = k->s[2 * g + 1] = half_value((const char *)p);
+        fifth_bits(p + 2, p + 6, 16, k->code + CODES_GROUP * g);
+    }
+}
+
+VEC_INLINE void open_q5_1(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column;
+    for (int g = 0; g < groups; g++) {
+        const uint8_t *p = k->p + 24 * g;
+        k->s[2 * g] = k->s[2 * g + 1] = half_value((const char *)p);
+        k->b[2 * g] = k->b[2 * g + 1] = half_value((const char *)p + 2);
+        fifth_bits(p + 4, p + 8, 0, k->code + CODES_GROUP * g);
+    }
+}
+
+VEC_INLINE void values_code(const chunk *k, int g, vec v[VECS])
+{
+    bytes_at(k->code + CODES_GROUP * g, v);
+    times(k, g, v);
+}
+
+VEC_INLINE void values_code_plus(const chunk *k, int g, vec v[VECS])
+{
+    bytes_at(k->code + CODES_GROUP * g, v);
+    times_plus(k, g, v);
+}
+
+/* ---- blocks of 256 ------------------------------------------------------------------------------------------- */
+
+/* Eight scales and eight minima of six bits in twelve bytes. */
+VEC_INLINE void open_q4_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups;
+    float d = half_value((const char *)k->p), dmin = half_value((const char *)k->p + 2);
+    uint32_t a[3], six[4];
+    uint8_t number[16];
+    memcpy(a, k->p + 4, sizeof a);
+    six[0] = a[0] & 0x3f3f3f3f;
+    six[1] = (a[2] & 0x0f0f0f0f) | (a[0] >> 6 & 0x03030303) << 4;
+    six[2] = a[1] & 0x3f3f3f3f;
+    six[3] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 6 & 0x03030303) << 4;
+    memcpy(number, six, sizeof number);
+    for (int i = 0; i < PARTS; i++) {
+        k->s[i] = d * (float)number[i / 2];
+        k->b[i] = -(dmin * (float)number[8 + i / 2]);
+    }
+}
+
+VEC_INLINE void open_q5_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    const uint8_t *high = k->p + 16, *q = k->p + 48;
+    open_q4_k(c, row, column, groups, k);
+    for (int g = 0; g < GROUPS; g += 2)
+        for (int l = 0; l < 32; l++) {
+            k->code[32 * g + l] = (int8_t)((q[16 * g + l] & 15) | (high[l] >> g & 1) << 4);
+            k->code[32 * g + 32 + l] = (int8_t)((q[16 * g + l] >> 4) | (high[l] >> (g + 1) & 1) << 4);
+        }
+}
+
+VEC_INLINE void open_q6_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups;
+    const int8_t *scale = (const int8_t *)k->p + 192;
+    float d = half_value((const char *)k->p + 208);
+    for (int i = 0; i < PARTS; i++)
+        k->s[i] = d * (float)scale[i];
+    for (int h = 0; h < 2; h++) {
+        const uint8_t *low = k->p + 64 * h, *high = k->p + 128 + 32 * h;
+        int8_t *code = k->code + 128 * h;
+        for (int l = 0; l < 32; l++) {
+            code[l] = (int8_t)(((low[l] & 15) | (high[l] & 3) << 4) - 32);
+            code[l + 32] = (int8_t)(((low[l + 32] & 15) | (high[l] >> 2 & 3) << 4) - 32);
+            code[l + 64] = (int8_t)(((low[l] >> 4) | (high[l] >> 4 & 3) << 4) - 32);
+            code[l + 96] = (int8_t)(((low[l + 32] >> 4) | (high[l] >> 6) << 4) - 32);
+        }
+    }
+}
+
+VEC_INLINE void open_q2_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups;
+    float d = half_value((const char *)k->p + 80), dmin = half_value((const char *)k->p + 82);
+    for (int i = 0; i < PARTS; i++) {
+        k->s[i] = d * (float)(k->p[i] & 15);
+        k->b[i] = -(dmin * (float)(k->p[i] >> 4));
+    }
+    for (int h = 0; h < 2; h++)
+        for (int j = 0; j < 4; j++)
+            for (int l = 0; l < 32; l++)
+                k->code[128 * h + 32 * j + l] = (int8_t)(k->p[16 + 32 * h + l] >> 2 * j & 3);
+}
+
+/* Scales: the low four bits of sixteen in eight bytes, the upper two in four. */
+VEC_INLINE void open_q3_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups;
+    const uint8_t *mask = k->p, *q = k->p + 32, *s = k->p + 96;
+    float d = half_value((const char *)k->p + 108);
+    for (int i = 0; i < PARTS; i++) {
+        int scale = (s[i % 8] >> 4 * (i / 8) & 15) | (s[8 + i % 4] >> 2 * (i / 4) & 3) << 4;
+        k->s[i] = d * (float)(scale - 32);
+    }
+    for (int h = 0; h < 2; h++)
+        for (int j = 0; j < 4; j++)
+            for (int l = 0; l < 32; l++)
+                k->code[128 * h + 32 * j + l] =
+                    (int8_t)((q[32 * h + l] >> 2 * j & 3) + ((mask[l] >> (4 * h + j) & 1) << 2) - 4);
+}
+
+VEC_INLINE void open_iq4_xs(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups;
+    float d = half_value((const char *)k->p);
+    uint16_t high;
+    memcpy(&high, k->p + 2, sizeof high);
+    for (int i = 0; i < PARTS; i++) {
+        int g = i / 2, scale = (k->p[4 + g / 2] >> 4 * (g & 1) & 15) | (high >> 2 * g & 3) << 4;
+        k->s[i] = d * (float)(scale - 32);
+    }
+}
+
+/* ---- floating codes --------------------------------------------------------------------------------------------- */
+
+VEC_INLINE void open_e4m3(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    open_beside(c, row, column, groups, 256.0f, k);
+    for (int i = 0; i < CODES_GROUP * groups; i++)
+        k->half[i] = half_of_e4m3(k->p[i]);
+}
+
+VEC_INLINE void open_e5m2(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    open_beside(c, row, column, groups, 1.0f, k);
+    for (int i = 0; i < CODES_GROUP * groups; i++)
+        k->half[i] = (uint16_t)(k->p[i] << 8);
+}
+
+VEC_INLINE void values_half(const chunk *k, int g, vec v[VECS])
+{
+    for (int i = 0; i < VECS; i++)
+        v[i] = vec_load((const char *)(k->half + CODES_GROUP * g + i * VEC_LANES), TN_F16);
+    times(k, g, v);
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------ */
+
+VEC_INLINE int groups_of(int64_t left)
+{
+    return left < CHUNK ? (int)(left / CODES_GROUP) : GROUPS;
+}
+
+/* bytes: of a chunk. */
+VEC_INLINE void unpack_as(open_fn *open, values_fn *values, int64_t bytes, const codes *c, int64_t row, int64_t from,
+                          int64_t n, tn_dtype to, char *out)
+{
+    int64_t size = to == TN_F32 ? 4 : 2, end = from + n;
+    for (int64_t column = from / CHUNK * CHUNK; column < end; column += CHUNK) {
+        chunk k = {.p = (const uint8_t *)c->data + row * c->row_bytes + column / CHUNK * bytes};
+        int g = column < from ? (int)(from - column) / CODES_GROUP : 0, groups = groups_of(end - column);
+        open(c, row, column, groups, &k);
+        for (; g < groups; g++) {
+            vec v[VECS];
+            values(&k, g, v);
+            for (int i = 0; i < VECS; i++, out += VEC_LANES * size)
+                vec_store(out, to, v[i]);
+        }
+    }
+}
+
+VEC_INLINE void add_group(values_fn *values, const chunk *k, int g, int64_t at, const float *const *x, int tokens,
+                          vec sums[][SUMS])
+{
+    vec v[VECS];
+    values(k, g, v);
+    for (int t = 0; t < tokens; t++)
+        for (int i = 0; i < VECS; i++) {
+            vec *sum = &sums[t][(g * VECS + i) % SUMS];
+            *sum = vec_fma(v[i], vec_load((const char *)(x[t] + at + i * VEC_LANES), TN_F32), *sum);
+        }
+}
+
+/* A row with some tokens. */
+VEC_INLINE void dots_row(open_fn *open, values_fn *values, int64_t bytes, const codes *c, int64_t row, int64_t n,
+                         const float *const *x, int tokens, float *to)
+{
+    vec sums[4][SUMS];
+    for (int t = 0; t < tokens; t++)
+        for (int i = 0; i < SUMS; i++)
+            sums[t][i] = vec_set(0.0f);
+    for (int64_t column = 0; column < n; column += CHUNK) {
+        chunk k;
+        k.p = (const uint8_t *)c->data + row * c->row_bytes + column / CHUNK * bytes;
+        int groups = groups_of(n - column);
+        for (int64_t i = 0; i < bytes; i += 64)
+            __builtin_prefetch(k.p + AHEAD + i, 0, 2);
+        open(c, row, column, groups, &k);
+        if (groups == GROUPS) {
+            CODES_UNROLLED
+            for (int g = 0; g < GROUPS; g++)
+                add_group(values, &k, g, column + g * CODES_GROUP, x, tokens, sums);
+            continue;
+        }
+        for (int g = 0; g < groups; g++)
+            add_group(values, &k, g, column + g * CODES_GROUP, x, tokens, sums);
+    }
+    for (int t = 0; t < tokens; t++) {
+        vec sum = sums[t][0];
+        for (int i = 1; i < SUMS; i++)
+            sum = vec_add(sum, sums[t][i]);
+        to[t * PRODUCT_FEW_ROWS] = vec_sum(sum);
+    }
+}
+
+VEC_INLINE void dots_as(open_fn *open, values_fn *values, int64_t bytes, const codes *c, int64_t row, int32_t rows,
+                        int64_t n, const void *const *x, int32_t tokens, float *sums)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        const float *const *from = (const float *const *)x;
+        int32_t t = 0;
+        for (; t + 4 <= tokens; t += 4)
+            dots_row(open, values, bytes, c, row + r, n, from + t, 4, sums + t * PRODUCT_FEW_ROWS + r);
+        for (; t + 2 <= tokens; t += 2)
+            dots_row(open, values, bytes, c, row + r, n, from + t, 2, sums + t * PRODUCT_FEW_ROWS + r);
+        if (t < tokens)
+            dots_row(open, values, bytes, c, row + r, n, from + t, 1, sums + t * PRODUCT_FEW_ROWS + r);
+    }
+}
+
+/* Every type: its `open` and `values`, and the bytes of 256 columns. */
+#define CODES_TYPES(X)                                                                                                 \
+    X(TN_Q4_0, open_nothing, values_q4_0, 144)                                                                         \
+    X(TN_Q4_1, open_nothing, values_q4_1, 160)                                                                         \
+    X(TN_Q5_0, open_q5_0, values_code, 176)                                                                            \
+    X(TN_Q5_1, open_q5_1, values_code_plus, 192)                                                                       \
+    X(TN_Q8_0, open_nothing, values_q8_0, 272)                                                                         \
+    X(TN_Q2_K, open_q2_k, values_code_plus, 84)                                                                        \
+    X(TN_Q3_K, open_q3_k, values_code, 110)                                                                            \
+    X(TN_Q4_K, open_q4_k, values_q4_k, 144)                                                                            \
+    X(TN_Q5_K, open_q5_k, values_code_plus, 176)                                                                       \
+    X(TN_Q6_K, open_q6_k, values_code, 210)                                                                            \
+    X(TN_IQ4_NL, open_nothing, values_iq4_nl, 144)                                                                     \
+    X(TN_IQ4_XS, open_iq4_xs, values_iq4_xs, 136)                                                                      \
+    X(TN_MXFP4, open_nothing, values_mxfp4, 136)                                                                       \
+    X(TN_F8_E4M3, open_e4m3, values_half, 256)                                                                         \
+    X(TN_F8_E5M2, open_e5m2, values_half, 256)                                                                         \
+    X(TN_I8, open_plain, values_i8, 256)                                                                               \
+    X(TN_U4, open_plain, values_u4, 128)                                                                               \
+    X(TN_E2M1, open_e2m1, values_e2m1, 128)                                                                            \
+    X(TN_NF4, open_plain, values_nf4, 128)
+
+#define UNPACK_CASE(type, open, values, bytes)                                                                         \
+    case type:                                                                                                         \
+        unpack_as(open, values, bytes, c, row, from, n, to, out);                                                      \
+        break;
+#define DOTS_CASE(type, open, values, bytes)                                                                           \
+    case type:                                                                                                         \
+        dots_as(open, values, bytes, c, row, rows, k, x, tokens, sums);                                                \
+        break;
+
+VEC_INLINE void unpack_to(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out)
+{
+    switch (c->dtype) {
+        CODES_TYPES(UNPACK_CASE)
+    default:
+        break;
+    }
+}
+
+static void unpack(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out)
+{
+    if (to == TN_F32)
+        unpack_to(c, row, from, n, TN_F32, out);
+    else
+        unpack_to(c, row, from, n, TN_BF16, out);
+}
+
+static void dots(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                 float *sums)
+{
+    switch (c->dtype) {
+        CODES_TYPES(DOTS_CASE)
+    default:
+        break;
+    }
+}
+
+#endif

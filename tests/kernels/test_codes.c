@@ -1,0 +1,186 @@
+/* The decoders of quantised weights against the plain one of core, bit for bit, in every instruction set. */
+#include "codes.h"
+
+#include "base/blocks.h"
+#include "base/random.h"
+#include "suite.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/half.h>
+
+#define AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
+
+static const uint64_t tiers[] = {0, TN_CPU_AVX2, AVX512, TN_CPU_NEON};
+
+enum { TIERS = sizeof tiers / sizeof *tiers, ROWS = 9, COLUMNS = 544 };
+
+/* Rows of anything: all scales, all codes; the types whose blocks are of 256 have 512 columns. */
+typedef struct drawn {
+    tn_site site;
+    tn_tensor weight, scale, zero;
+    unsigned char codes[ROWS * COLUMNS * 2];
+    float scales[ROWS * COLUMNS / 16];
+    unsigned char zeros[ROWS * COLUMNS / 16];
+} drawn;
+
+static int64_t columns_of(tn_dtype dtype)
+{
+    return tn_dtype_block_elements(dtype) == 256 ? 512 : COLUMNS;
+}
+
+static drawn *draw(tn_dtype dtype, int64_t groups, bool zeros)
+{
+    drawn *d = calloc(1, sizeof *d);
+    random_state r = {.state = dtype};
+    int64_t n = columns_of(dtype);
+    for (size_t i = 0; i < sizeof d->codes; i++)
+        d->codes[i] = (unsigned char)random_bits(&r);
+    for (size_t i = 0; i < sizeof d->scales / sizeof *d->scales; i++)
+        d->scales[i] = (float)random_nearly_normal(&r);
+    for (size_t i = 0; i < sizeof d->zeros; i++)
+        d->zeros[i] = (unsigned char)(random_bits(&r) & (dtype == TN_U4 ? 15 : 255));
+    d->weight = tn_tensor_dense(d->codes, dtype, 2, (int64_t[]){ROWS, n});
+    d->scale = tn_tensor_dense(d->scales, TN_F32, 2, (int64_t[]){ROWS, groups});
+    d->zero = tn_tensor_dense(d->zeros, dtype == TN_U4 ? TN_U8 : dtype, 2, (int64_t[]){ROWS, groups});
+    d->site.param[TN_ROLE_WEIGHT] = (tn_param){&d->weight, 1};
+    d->site.path = "test";
+    if (groups)
+        d->site.param[TN_ROLE_SCALE_OF(TN_ROLE_WEIGHT)] = (tn_param){&d->scale, 1};
+    if (zeros)
+        d->site.param[TN_ROLE_ZERO_OF(TN_ROLE_WEIGHT)] = (tn_param){&d->zero, 1};
+    return d;
+}
+
+/* Row r as the contract says: (code - zero) * scale. */
+static void wanted(const drawn *d, int64_t r, int64_t groups, bool zeros, float *to)
+{
+    int64_t n = columns_of(d->weight.dtype), each = groups > 1 ? n / groups : n;
+    bool u4 = d->weight.dtype == TN_U4;
+    blocks_to_f32(d->weight.dtype, d->codes + (size_t)r * tn_dtype_bytes(d->weight.dtype, n), 0, n, to);
+    while (groups > 1 && each & (each - 1))
+        each++;
+    for (int64_t i = 0; i < n && groups; i++) {
+        int64_t at = r * groups + i / each;
+        float zero = !zeros ? 0.0f : u4 ? (float)d->zeros[at] - 8.0f : (float)(int8_t)d->zeros[at];
+        to[i] = (to[i] - zero) * d->scales[at];
+    }
+}
+
+static void same(float got, float want, tn_dtype dtype, size_t tier, int64_t r, int64_t i)
+{
+    if ((isnan(got) && isnan(want)) || tn_f32_bits(got) == tn_f32_bits(want))
+        return;
+    ck_abort_msg("%s, tier %zu, row %d, element %d: %.9g, not %.9g", tn_dtype_name(dtype), tier, (int)r, (int)i,
+                 (double)got, (double)want);
+}
+
+static void check_type(tn_dtype dtype, int64_t groups, bool zeros)
+{
+    drawn *d = draw(dtype, groups, zeros);
+    int64_t n = columns_of(dtype);
+    float want[COLUMNS], got[COLUMNS];
+    uint16_t half[COLUMNS];
+    codes c;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(codes_open(&c, &d->site, TN_ROLE_WEIGHT, 0, &err) == TN_OK, "%s", err.message);
+    for (size_t t = 0; t < TIERS; t++) {
+        codes_kernels kernels;
+        if (tiers[t] & ~tn_cpu_flags())
+            continue;
+        codes_kernels_init(&kernels, tiers[t]);
+        for (int64_t r = 0; r < ROWS; r++) {
+            wanted(d, r, groups, zeros, want);
+            for (int64_t from = 0, some = 32; from < n; from += some, some = some % 224 + 96) {
+                some = some < n - from ? some : n - from;
+                kernels.unpack(&c, r, from, some, TN_F32, got + from);
+                kernels.unpack(&c, r, from, some, TN_BF16, half + from);
+            }
+            for (int64_t i = 0; i < n; i++) {
+                same(got[i], want[i], dtype, t, r, i);
+                same(tn_bf16_to_f32(half[i]), tn_bf16_to_f32(tn_f32_to_bf16(want[i])), dtype, t, r, i);
+            }
+        }
+    }
+    free(d);
+}
+
+START_TEST(codes_are_those_of_core)
+{
+    for (int dtype = 1; dtype < TN_DTYPE_COUNT; dtype++)
+        if (codes_here((tn_dtype)dtype))
+            check_type((tn_dtype)dtype, 0, false);
+}
+END_TEST
+
+START_TEST(scales_and_zeros_beside)
+{
+    static const tn_dtype types[] = {TN_I8, TN_U4, TN_F8_E4M3, TN_F8_E5M2, TN_NF4, TN_E2M1};
+    static const int64_t groups[] = {1, 34, 17, 9, 5};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+            check_type(types[i], groups[g], false);
+            if (types[i] == TN_I8 || types[i] == TN_U4)
+                check_type(types[i], groups[g], true);
+        }
+}
+END_TEST
+
+/* Sums of the values with tokens, in double: some 2^-24 of the sum of magnitudes for each of a lane's additions. */
+static void check_dots(tn_dtype dtype)
+{
+    drawn *d = draw(dtype, 17, false);
+    int64_t n = columns_of(dtype);
+    static float x[7][COLUMNS];
+    const void *rows[7];
+    float sums[7 * 16], w[COLUMNS];
+    random_state r = {.state = 5};
+    codes c;
+    for (int t = 0; t < 7; t++) {
+        rows[t] = x[t];
+        for (int64_t i = 0; i < n; i++)
+            x[t][i] = (float)random_nearly_normal(&r);
+    }
+    ck_assert(codes_open(&c, &d->site, TN_ROLE_WEIGHT, 0, NULL) == TN_OK);
+    for (size_t tier = 0; tier < TIERS; tier++) {
+        codes_kernels kernels;
+        if (tiers[tier] & ~tn_cpu_flags())
+            continue;
+        codes_kernels_init(&kernels, tiers[tier]);
+        for (int tokens = 1; tokens <= 7; tokens++) {
+            kernels.dots(&c, 0, ROWS, n, rows, tokens, sums);
+            for (int row = 0; row < ROWS; row++) {
+                kernels.unpack(&c, row, 0, n, TN_F32, w);
+                for (int t = 0; t < tokens; t++) {
+                    double want = 0, size = 0;
+                    for (int64_t i = 0; i < n; i++) {
+                        want += (double)w[i] * (double)x[t][i];
+                        size += fabs((double)w[i] * (double)x[t][i]);
+                    }
+                    double got = sums[t * 16 + row];
+                    ck_assert_msg(fabs(got - want) <= size * 0x1p-24 * (double)n || !isfinite(size),
+                                  "%s, tier %zu, row %d, token %d of %d: %g, not %g", tn_dtype_name(dtype), tier, row,
+                                  t, tokens, got, want);
+                }
+            }
+        }
+    }
+    free(d);
+}
+
+START_TEST(dots_are_sums)
+{
+    for (int dtype = 1; dtype < TN_DTYPE_COUNT; dtype++)
+        if (codes_here((tn_dtype)dtype))
+            check_dots((tn_dtype)dtype);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = suite_open("codes", 0);
+    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, dots_are_sums);
+    return suite_run();
+}
