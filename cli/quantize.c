@@ -60,15 +60,14 @@ static tn_status run_quantize(const options *o, tn_error *err)
 }
 
 static const option_spec own_options[] = {
-    {OPT_TYPE, "type", "Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4", 0, OPTION_CHOICE, 0, 0,
+    {OPT_TYPE, "type", "Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4|FP8", 0, OPTION_CHOICE, 0, 0,
      "what most matrices become; needed"},
 };
 
 const command command_quantize = {
     .name = "quantize",
-    .arguments = "MODEL OUT.gguf --type TYPE",
-    .summary =
-        "Writes MODEL in fewer bits, with its tokenizer, as one .gguf file that runs here and in other programs.",
+    .arguments = "MODEL OUT --type TYPE",
+    .summary = "Writes MODEL in fewer bits: with its tokenizer as one .gguf file, or with --type FP8 as a folder.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 2,
@@ -77,7 +76,9 @@ const command command_quantize = {
     .notes =
         "Each tensor gets the type that files of that name have: in Q4_K_M and Q5_K_M some get more bits, norms and\n"
         "routers stay as they are. The error is that of a tensor's values, in hundredths of their root mean square.\n"
-        "The file appears when all of it is there. MODEL may be anything that runs, a .gguf too.",
+        "FP8 makes a folder of one in safetensors: matrices of layers are E4M3 with a scale for each 128 by 128 "
+        "values.\n"
+        "What is written appears when all of it is there. MODEL may be anything that runs, a .gguf too.",
     .example = "  tenon quantize models/demo demo.gguf --type Q4_K_M\n"
                "  tenon perplexity demo.gguf models/demo/heldout.txt",
     .run = run_quantize,

@@ -111,7 +111,8 @@ static tn_status write_model(const char *model, const char *out, const quantize_
     if (!opened)
         return err->code;
     quantize_plan p = {.model = opened, .recipe = recipe, .err = err};
-    tn_status status = run_plan(&p, out, options);
+    bool folder = recipe->usual == TN_F8_E4M3;
+    tn_status status = folder ? quantize_folder(opened, out, options, err) : run_plan(&p, out, options);
     close_plan(&p);
     tn_model_close(opened);
     return status;

@@ -26,7 +26,8 @@ static bool is_free(int axis)
 
 static bool same_site(const tn_site *a, const tn_site *b)
 {
-    bool same = a->op == b->op && !strcmp(a->path, b->path) && !((a->features ^ b->features) & ~TN_HAS_MIXED) &&
+    static const uint64_t codes = TN_HAS_MIXED | TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
+    bool same = a->op == b->op && !strcmp(a->path, b->path) && !((a->features ^ b->features) & ~codes) &&
                 !memcmp(a->dim, b->dim, sizeof a->dim);
     for (int i = 0; i < TN_AXIS_MAX; i++)
         same = same && (a->meaning[i] == b->meaning[i] || is_free(i));
@@ -62,17 +63,17 @@ static const char *difference(const tn_model *a, const tn_model *b)
     return NULL;
 }
 
-static tn_status check_model(const quantize_plan *p, const char *file, tn_error *err)
+tn_status quantize_check_model(const tn_model *model, const char *written, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    tn_model_options options = {.size = sizeof options, .dtype = tn_dtype_name(p->model->dtype)};
-    tn_model *read = tn_model_open(file, &options, &why);
-    const char *what = read ? difference(p->model, read) : NULL;
+    tn_model_options options = {.size = sizeof options, .dtype = tn_dtype_name(model->dtype)};
+    tn_model *read = tn_model_open(written, &options, &why);
+    const char *what = read ? difference(model, read) : NULL;
     tn_status status = TN_OK;
     if (!read)
-        status = tn_fail(err, TN_E_INPUT, p->model->folder, "cannot be said in a .gguf: %s", why.message);
+        status = tn_fail(err, TN_E_INPUT, model->folder, "cannot be said in that form: %s", why.message);
     else if (what)
-        status = tn_fail(err, TN_E_INPUT, p->model->folder, "cannot be said in a .gguf: %s would be another", what);
+        status = tn_fail(err, TN_E_INPUT, model->folder, "cannot be said in that form: %s would be another", what);
     tn_model_close(read);
     return status;
 }
@@ -163,7 +164,7 @@ tn_status quantize_check(const quantize_plan *p, const char *path, const char *o
         return tn_fail(err, TN_E_INPUT, out, "is too long a name; choose a shorter one");
     tn_status status = make_file(p, name, header, size, err);
     if (status == TN_OK)
-        status = check_model(p, name, err);
+        status = quantize_check_model(p->model, name, err);
     if (status == TN_OK)
         status = check_tokenizer(path, name, err);
     unlink(name);

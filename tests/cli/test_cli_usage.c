@@ -135,10 +135,10 @@ static const wrong_line wrong_lines[] = {
     {{"logits", "m", "--output", "/tmp/x"}, "no input file given; add --input FILE.safetensors"},
     {{"logits", "m", "--input", "x"}, "no output file given"},
     {{"perplexity", "m"}, "MODEL and FILE are needed; usage: tenon perplexity MODEL FILE"},
-    {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT.gguf --type TYPE"},
+    {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT --type TYPE"},
     {{"quantize", "m", "o"}, "tenon: quantize: --type is needed; see tenon quantize --help"},
     {{"quantize", "m", "o", "--type=Q4"},
-     "--type: unknown value 'Q4'; choose Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4"},
+     "--type: unknown value 'Q4'; choose Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4|FP8"},
     {{"tokenize", "m", "1", "--decode=2"}, "given twice"},
     {{"--threads", "1", "kernles"}, "no prompt given"}, /* a model may have any name */
 };

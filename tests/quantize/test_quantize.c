@@ -49,7 +49,7 @@ static double error_of(const char *model, const char *type)
     tn_error err = TN_ERROR_INIT;
     int64_t vocab, same;
     char name[256];
-    const char *out = tempdir_at(tempdir_new(), "q.gguf");
+    const char *out = tempdir_at(tempdir_new(), strcmp(type, "FP8") ? "q.gguf" : "folder");
     snprintf(name, sizeof name, "tests/data/models/%s", model);
     ck_assert_msg(quantize(name, out, type, &err) == TN_OK, "%s: %s", model, err.message);
     float *plain = logits_of(model, &vocab), *written = logits_of(out, &same);
@@ -73,7 +73,7 @@ START_TEST(eight_bits_say_the_same)
 }
 END_TEST
 
-static const char *const types[] = {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4"};
+static const char *const types[] = {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4", "FP8"};
 
 START_TEST(every_type_is_written)
 {
@@ -87,8 +87,8 @@ static const struct refused {
 } refused[] = {
     {"tests/data/models/llama", "Q3_Z", "'Q3_Z' is no type to quantise to; choose one of Q8_0,"},
     {"tests/data/models/cohere2", "Q8_0", "models of type 'cohere2' are not written as .gguf; those that are: gemma2"},
-    {"tests/data/models/llama_gelu", "Q8_0", "cannot be said in a .gguf: model.layers.0.mlp would be another"},
-    {"tests/data/models/qwen3_win", "Q8_0", "cannot be said in a .gguf: model.layers.1.self_attn would be another"},
+    {"tests/data/models/llama_gelu", "Q8_0", "cannot be said in that form: model.layers.0.mlp would be another"},
+    {"tests/data/models/qwen3_win", "Q8_0", "cannot be said in that form: model.layers.1.self_attn would be another"},
     {"tests/data/models/llama_dynamic", "Q8_0", "key 'rope_type' is dynamic, which cannot be said in a .gguf"},
     {"tests/data/models/nothing", "Q8_0", "no such folder"},
 };
@@ -101,6 +101,24 @@ START_TEST(what_cannot_be_said)
     ck_assert_int_ne(quantize(r->model, out, r->type, &err), TN_OK);
     ck_assert_msg(strstr(err.message, r->words) != NULL, "%s", err.message);
     ck_assert(!tempdir_exists(out));
+}
+END_TEST
+
+/* A folder is made, and not in the place of another. */
+START_TEST(a_folder_of_fp8)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *out = tempdir_at(tempdir_new(), "folder");
+    ck_assert_msg(quantize("models/demo", out, "FP8", &err) == TN_OK, "%s", err.message);
+    ck_assert(tempdir_exists(tempdir_at(out, "model.safetensors")) &&
+              tempdir_exists(tempdir_at(out, "tokenizer.json")));
+    ck_assert_int_eq(quantize("models/demo", out, "FP8", &err), TN_E_INPUT);
+    suite_expect_in(err.message, "is there already; choose another name");
+    tn_error_clear(&err);
+    ck_assert_int_eq(quantize(out, tempdir_at(tempdir_new(), "again"), "FP8", &err), TN_E_INPUT);
+    suite_expect_in(err.message, "is quantised already; take the plain checkpoint");
+    tn_error_clear(&err);
+    ck_assert_msg(quantize(out, tempdir_at(tempdir_new(), "q.gguf"), "Q6_K", &err) == TN_OK, "%s", err.message);
 }
 END_TEST
 
@@ -171,6 +189,7 @@ int main(void)
     tcase_add_loop_test(tcase, eight_bits_say_the_same, 0, sizeof models / sizeof *models);
     tcase_add_loop_test(tcase, every_type_is_written, 0, sizeof types / sizeof *types);
     tcase_add_loop_test(tcase, what_cannot_be_said, 0, sizeof refused / sizeof *refused);
-    suite_add(tcase, cancelling_leaves_what_was_there, threads_change_nothing, a_file_is_written_again);
+    suite_add(tcase, a_folder_of_fp8, cancelling_leaves_what_was_there, threads_change_nothing,
+              a_file_is_written_again);
     return suite_run();
 }
