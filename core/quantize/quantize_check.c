@@ -70,7 +70,9 @@ tn_status quantize_check_model(const tn_model *model, const char *written, tn_er
     tn_model *read = tn_model_open(written, &options, &why);
     const char *what = read ? difference(model, read) : NULL;
     tn_status status = TN_OK;
-    if (!read)
+    if (!read && why.code == TN_E_MEMORY)
+        status = tn_fail(err, why.code, why.where, "%s", why.message);
+    else if (!read)
         status = tn_fail(err, TN_E_INPUT, model->folder, "cannot be said in that form: %s", why.message);
     else if (what)
         status = tn_fail(err, TN_E_INPUT, model->folder, "cannot be said in that form: %s would be another", what);
@@ -90,29 +92,36 @@ static const char *const probes[] = {
     "<|endoftext|><s></s><|im_start|>user",
     ""};
 
-static bool same_ids(const tn_tokenizer *a, const tn_tokenizer *b, const char *text, bool special)
+static tn_status compare_ids(const tn_tokenizer *a, const tn_tokenizer *b, const char *text, bool special, bool *same,
+                             tn_error *err)
 {
     int64_t *x = NULL, *y = NULL;
-    size_t n = 0, m = 0;
-    bool same = tn_tokenizer_encode(a, text, strlen(text), special, &x, &n, NULL) == TN_OK &&
-                tn_tokenizer_encode(b, text, strlen(text), special, &y, &m, NULL) == TN_OK && n == m &&
-                (n == 0 || !memcmp(x, y, n * sizeof *x));
+    size_t n = 0, m = 0, length = strlen(text);
+    tn_status status = tn_tokenizer_encode(a, text, length, special, &x, &n, err);
+    if (status == TN_OK)
+        status = tn_tokenizer_encode(b, text, length, special, &y, &m, err);
+    *same = status == TN_OK && n == m && (n == 0 || !memcmp(x, y, n * sizeof *x));
     free(x);
     free(y);
-    return same;
+    return status;
 }
 
 static tn_status check_tokenizer(const char *path, const char *file, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    tn_tokenizer *have = tn_tokenizer_open(path, NULL), *read = have ? tn_tokenizer_open(file, &why) : NULL;
+    tn_tokenizer *have = tn_tokenizer_open(path, &why), *read = have ? tn_tokenizer_open(file, &why) : NULL;
     tn_status status = TN_OK;
-    if (have && !read)
+    if (!read && why.code == TN_E_MEMORY)
+        status = tn_fail(err, why.code, why.where, "%s", why.message);
+    else if (have && !read)
         status = tn_fail(err, TN_E_INPUT, path, "its tokenizer cannot be said in a .gguf: %s", why.message);
-    for (size_t i = 0; read && status == TN_OK && i < 2 * sizeof probes / sizeof *probes; i++)
-        if (!same_ids(have, read, probes[i / 2], i % 2))
+    for (size_t i = 0; read && status == TN_OK && i < 2 * sizeof probes / sizeof *probes; i++) {
+        bool same;
+        status = compare_ids(have, read, probes[i / 2], i % 2, &same, err);
+        if (status == TN_OK && !same)
             status = tn_fail(err, TN_E_INPUT, path,
                              "its tokenizer cannot be said in a .gguf: some text would get other tokens");
+    }
     tn_tokenizer_free(have);
     tn_tokenizer_free(read);
     return status;

@@ -5,6 +5,7 @@
 #include "base/blocks.h"
 #include "base/file.h"
 #include "base/json_memory.h"
+#include "base/output.h"
 #include "op/weight.h"
 #include "quantize/encode.h"
 
@@ -172,18 +173,31 @@ static tn_status add_tensors(folder *f)
 
 /* ---- files ----------------------------------------------------------------------------------------------- */
 
+/* folder/name; NULL after the error. Owned. */
+static char *path_of(const folder *f, const char *folder, const char *name)
+{
+    char *path = file_join(folder, name);
+    if (!path)
+        tn_fail(f->err, TN_E_MEMORY, folder, "out of memory");
+    return path;
+}
+
+/* Of the last call to the system, on a file. */
+static tn_status fail_system(const folder *f, const char *path, const char *what)
+{
+    return tn_fail(f->err, errno == ENOMEM ? TN_E_MEMORY : TN_E_INPUT, path, "%s: %s", what, strerror(errno));
+}
+
 static tn_status write_text(const folder *f, const char *name, const char *data, size_t size)
 {
-    char *path = file_join(f->path, name);
-    FILE *file = path ? fopen(path, "wxe") : NULL;
-    bool written = file && fwrite(data, 1, size, file) == size;
-    int why = errno;
-    if (file && fclose(file) != 0) {
-        written = false;
-        why = errno;
-    }
-    tn_status status =
-        written ? TN_OK : tn_fail(f->err, TN_E_INPUT, path ? path : f->path, "cannot write: %s", strerror(why));
+    char *path = path_of(f, f->path, name);
+    output out = {.fd = -1};
+    tn_status status = path ? output_open(&out, path, f->err) : TN_E_MEMORY;
+    if (status == TN_OK)
+        status = output_write(&out, data, size, f->err);
+    if (status == TN_OK)
+        status = output_commit(&out, f->err);
+    output_close(&out);
     free(path);
     return status;
 }
@@ -221,21 +235,28 @@ static bool is_copied(const struct dirent *entry)
     return copied && strcmp(name, "config.json") != 0 && !strstr(name, ".index.json");
 }
 
+static tn_status copy_file(const folder *f, const char *name)
+{
+    char *path = path_of(f, f->model->folder, name), *data = NULL;
+    size_t size = 0;
+    struct stat st;
+    tn_status status = path ? TN_OK : TN_E_MEMORY;
+    if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        status = file_read(path, FILE_LIMIT, &data, &size, f->err);
+    if (data && status == TN_OK)
+        status = write_text(f, name, data, size);
+    free(data);
+    free(path);
+    return status;
+}
+
 static tn_status copy_files(const folder *f)
 {
     DIR *from = opendir(f->model->folder);
-    tn_status status = TN_OK;
-    for (struct dirent *entry; from && status == TN_OK && (entry = readdir(from));) {
-        char *path = is_copied(entry) ? file_join(f->model->folder, entry->d_name) : NULL, *data = NULL;
-        size_t size = 0;
-        struct stat st;
-        if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode))
-            status = file_read(path, FILE_LIMIT, &data, &size, f->err);
-        if (data && status == TN_OK)
-            status = write_text(f, entry->d_name, data, size);
-        free(data);
-        free(path);
-    }
+    tn_status status = from ? TN_OK : fail_system(f, f->model->folder, "cannot be read");
+    for (struct dirent *entry; from && status == TN_OK && (entry = readdir(from));)
+        if (is_copied(entry))
+            status = copy_file(f, entry->d_name);
     if (from)
         closedir(from);
     return status;
@@ -243,7 +264,7 @@ static tn_status copy_files(const folder *f)
 
 static tn_status write_weights(const folder *f)
 {
-    char *path = file_join(f->path, "model.safetensors");
+    char *path = path_of(f, f->path, "model.safetensors");
     tn_status status = path ? tn_safetensors_write(path, f->tensors, f->count, f->err) : TN_E_MEMORY;
     free(path);
     return status;
@@ -285,7 +306,7 @@ static tn_status write_folder(folder *f, const char *out)
     mode_t mask = umask(0);
     umask(mask);
     if (status == TN_OK && (!mkdtemp(f->path) || chmod(f->path, 0777 & ~mask) != 0))
-        return tn_fail(f->err, TN_E_INPUT, f->path, "cannot be made: %s", strerror(errno));
+        return fail_system(f, f->path, "cannot be made");
     if (status == TN_OK)
         status = write_weights(f);
     if (status == TN_OK)
@@ -297,7 +318,7 @@ static tn_status write_folder(folder *f, const char *out)
     if (status == TN_OK)
         status = quantize_check_model(f->model, f->path, f->err);
     if (status == TN_OK && rename(f->path, out) != 0)
-        status = tn_fail(f->err, TN_E_INPUT, out, "cannot be made: %s", strerror(errno));
+        status = fail_system(f, out, "cannot be made");
     if (status != TN_OK)
         remove_folder(f->path);
     return status;
