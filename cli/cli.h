@@ -22,6 +22,7 @@ typedef enum option_id {
     OPT_MAX_PACKED,
     OPT_NO_MEASURE,
     OPT_SAME_BITS,
+    OPT_EXACT,
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_KERNELS,

@@ -206,6 +206,8 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (status == TN_OK &&
         (option_given(o, OPT_SAME_BITS) || option_given(o, OPT_BATCH) || option_given(o, OPT_SPECULATE)))
         status = tn_config_set_same_bits(w->config, true, err);
+    if (status == TN_OK && option_given(o, OPT_EXACT))
+        status = tn_config_set_exact(w->config, true, err);
     if (status == TN_OK)
         status = set_folders(w->config, o, err);
     if (status == TN_OK)

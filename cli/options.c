@@ -23,6 +23,8 @@ const option_spec common_options[] = {
      "auto chooses by priority only and does not time kernels first"},
     {OPT_SAME_BITS, "same-bits", NULL, 0, OPTION_FLAG, 0, 0,
      "only kernels that give a token the same bits in any call; else an error"},
+    {OPT_EXACT, "exact", NULL, 0, OPTION_FLAG, 0, 0,
+     "no kernels that round activations for products with quantised weights"},
     {OPT_QUIET, "quiet", NULL, 'q', OPTION_FLAG, 0, 0, "nothing on stderr but errors and warnings"},
     {OPT_VERBOSE, "verbose", NULL, 'v', OPTION_FLAG, 0, 0, "say more on stderr"},
     {OPT_HELP, "help", NULL, 'h', OPTION_FLAG, 0, 0, "print this help"},

@@ -1,8 +1,10 @@
 /* Made-up sites. */
 #include "check/draw_site.h"
 
+#include "base/blocks.h"
 #include "base/convert.h"
 #include "base/tensor.h"
+#include "check/draw_weight.h"
 #include "check/inputs.h"
 #include "op/op.h"
 
@@ -96,27 +98,45 @@ static const op_param *next_param(const op_row *row, const tn_site *site, int *a
     return NULL;
 }
 
+/* Where the next tensors go; base NULL: they are only counted. */
+typedef struct placing {
+    draw_site *d;
+    char *base;
+    size_t bytes, tensors;
+} placing;
+
+static void place(placing *to, tn_role role, tn_tensor like, int64_t n)
+{
+    if (to->base)
+        to->d->site.param[role] = (tn_param){&to->d->tensors[to->tensors], n};
+    for (int64_t i = 0; i < n; i++) {
+        if (to->base) {
+            to->d->tensors[to->tensors] = like;
+            to->d->tensors[to->tensors].data = to->base + to->bytes;
+        }
+        to->tensors++;
+        to->bytes += tensor_padded_bytes(&like);
+    }
+}
+
 /* Gives every parameter its tensors, and each tensor its place behind base (NULL: counts only); returns the bytes. */
 static size_t place_params(draw_site *d, const op_row *row, char *base, size_t *count)
 {
-    size_t bytes = 0, tensors = 0;
+    placing to = {.d = d, .base = base};
     int at = 0;
     for (const op_param *p; (p = next_param(row, &d->site, &at));) {
         tn_tensor like = op_param_tensor(p, &d->site);
         int64_t n = op_param_count(p, &d->site);
-        if (base)
-            d->site.param[p->role] = (tn_param){&d->tensors[tensors], n};
-        for (int64_t i = 0; i < n; i++) {
-            if (base) {
-                d->tensors[tensors] = like;
-                d->tensors[tensors].data = base + bytes;
-            }
-            tensors++;
-            bytes += tensor_padded_bytes(&like);
-        }
+        place(&to, p->role, like, n);
+        if (!draw_weight_has_scales(like.dtype) || like.ndim != 2)
+            continue;
+        if (d->site.features & TN_HAS_SCALES)
+            place(&to, TN_ROLE_SCALE_OF(p->role), draw_weight_scale(&like), n);
+        if (d->site.features & TN_HAS_ZERO_POINTS && draw_weight_has_zeros(like.dtype))
+            place(&to, TN_ROLE_ZERO_OF(p->role), draw_weight_zero(&like), n);
     }
-    *count = tensors;
-    return bytes;
+    *count = to.tensors;
+    return to.bytes;
 }
 
 /* Elements that one result of the matrix sums over: its other dimension, which in [out,in] is the last. Where the
@@ -130,10 +150,23 @@ static void fill(const tn_tensor *t, bool around_one, random_state *r)
 {
     float scale = scale_of(t), offset = around_one ? 1.0f : 0.0f;
     size_t size = tn_dtype_size(t->dtype);
+    if (blocks_is_quantised(t->dtype)) {
+        draw_weight_codes(t, scale, r);
+        return;
+    }
     for (int64_t i = 0, n = tn_tensor_count(t); i < n; i++) {
         float value = offset + scale * random_nearly_normal(r);
         convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)i * size, 1);
     }
+}
+
+/* Scales and zero points of tensor i of a parameter, where it has some. */
+static void fill_parts(const tn_site *site, tn_role role, int64_t i, random_state *r)
+{
+    const tn_param *scale = &site->param[TN_ROLE_SCALE_OF(role)], *zero = &site->param[TN_ROLE_ZERO_OF(role)];
+    const tn_tensor *t = &site->param[role].tensors[i];
+    if (scale->count)
+        draw_weight_parts(t, &scale->tensors[i], zero->count ? &zero->tensors[i] : NULL, scale_of(t), r);
 }
 
 static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
@@ -143,9 +176,11 @@ static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
     bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.op != TN_OP_SHORT_CONV &&
                 d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
     for (const op_param *p; (p = next_param(row, &d->site, &at));)
-        for (int64_t i = 0; i < d->site.param[p->role].count; i++)
+        for (int64_t i = 0; i < d->site.param[p->role].count; i++) {
             fill(&d->site.param[p->role].tensors[i],
                  (norm && p->role == TN_ROLE_WEIGHT) || p->role == TN_ROLE_EXPERT_SCALE, &r);
+            fill_parts(&d->site, p->role, i, &r);
+        }
 }
 
 tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_error *err)

@@ -126,7 +126,7 @@ static bool is_stray(const op_row *row, const tn_site *site, int role)
     for (int i = 0; i < OP_PARAMS && row->param[i].shape; i++)
         if ((int)row->param[i].role == owner_of(site, role) && op_is_there(&row->param[i].when, site))
             return role >= TN_ROLE_FIRST_ZERO    ? !(site->features & TN_HAS_ZERO_POINTS)
-                   : role >= TN_ROLE_FIRST_SCALE ? !(site->features & TN_HAS_SCALES)
+                   : role >= TN_ROLE_FIRST_GROUP ? !(site->features & TN_HAS_SCALES)
                                                  : false;
     return true;
 }

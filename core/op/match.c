@@ -107,7 +107,7 @@ tn_status match_validate(const tn_impl *impl, tn_error *err)
     if (unknown)
         return tn_fail(err, TN_E_KERNEL, NULL, "optional_outputs: %s has no optional outputs with the bits 0x%x",
                        row->name, unknown);
-    uint64_t new = impl->traits & ~(TN_KEEPS_STATE | TN_SAME_BITS);
+    uint64_t new = impl->traits & ~(TN_KEEPS_STATE | TN_SAME_BITS | TN_ROUNDS_INPUTS);
     if (new)
         return tn_fail(err, TN_E_KERNEL, NULL, "traits: this host knows no bits 0x%llx; use a newer tenon",
                        (unsigned long long)new);

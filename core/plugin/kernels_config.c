@@ -137,6 +137,19 @@ bool kernels_config_same_bits(const tn_config *config)
     return config && config->same_bits;
 }
 
+tn_status tn_config_set_exact(tn_config *config, bool exact, tn_error *err)
+{
+    if (!config)
+        return structs_missing("config", err);
+    config->exact = exact;
+    return TN_OK;
+}
+
+bool kernels_config_exact(const tn_config *config)
+{
+    return config && config->exact;
+}
+
 bool kernels_config_measure(const tn_config *config)
 {
     if (kernels_config_same_bits(config)) /* which leaves calls of some sizes to eager                  */

@@ -20,6 +20,9 @@ bool kernels_config_measure(const tn_config *config);
 /* Is the same bits in any call asked for? NULL: no. */
 bool kernels_config_same_bits(const tn_config *config);
 
+/* Are kernels that round activations barred? NULL: no. */
+bool kernels_config_exact(const tn_config *config);
+
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 

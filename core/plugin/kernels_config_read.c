@@ -213,17 +213,24 @@ static tn_status read_same_bits(tn_config *config, const json_t *value, const ch
     return tn_config_set_same_bits(config, json_is_true(value), err);
 }
 
+static tn_status read_exact(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    if (!json_is_boolean(value))
+        return kernels_json_wrong_type(path, "exact", "true or false", value, err);
+    return tn_config_set_exact(config, json_is_true(value), err);
+}
+
 /* ---- the file -------------------------------------------------------------------------------------------------------
  */
 
 static tn_status read_root(tn_config *config, const json_t *root, const char *path, tn_error *err)
 {
-    static const char *const names[] = {"plugins",       "kernels",   "device",        "verify",
-                                        "max_packed_mb", "disable",   "options",       "pins",
-                                        "measure",       "same_bits", "kernel_config", "use_v1_kernels"};
+    static const char *const names[] = {"plugins", "kernels",       "device",        "verify",  "max_packed_mb",
+                                        "disable", "options",       "pins",          "measure", "same_bits",
+                                        "exact",   "kernel_config", "use_v1_kernels"};
     static tn_status (*const readers[])(tn_config *, const json_t *, const char *, tn_error *) = {
-        read_plugins, read_kernels, read_device,  read_verify,    read_max_packed_mb, read_disable,
-        read_options, read_pins,    read_measure, read_same_bits, read_kernel_config, read_use_v1_kernels};
+        read_plugins, read_kernels, read_device,    read_verify, read_max_packed_mb, read_disable,       read_options,
+        read_pins,    read_measure, read_same_bits, read_exact,  read_kernel_config, read_use_v1_kernels};
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
     json_t *value;

@@ -17,7 +17,7 @@ struct tn_config {
     config_verify verify;
     int64_t max_packed_mb; /* -1: no bound                                                        */
     enum { CONFIG_MEASURE_UNSAID, CONFIG_MEASURE, CONFIG_MEASURE_NOT } measure;
-    bool same_bits;
+    bool same_bits, exact;
     text_list folders, disable;
     bool folders_said;       /* somebody named folders, be it an empty list                      */
     const char *kernels_key; /* of the file, which said which kernels; NULL: it did not              */

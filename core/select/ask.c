@@ -222,6 +222,16 @@ static void take_answer(const question *q)
     text_cut(q->fit->reason, sizeof q->fit->reason, "%s", text);
 }
 
+/* What the configuration asks of every kernel and this one does not keep to; "": nothing. */
+static const char *barred_by_trait(const tn_config *config, const tn_impl *impl)
+{
+    if (kernels_config_same_bits(config) && !(impl->traits & TN_SAME_BITS))
+        return "it does not promise the same bits in any call (TN_SAME_BITS)";
+    if (kernels_config_exact(config) && impl->traits & TN_ROUNDS_INPUTS)
+        return "it rounds activations for its products (TN_ROUNDS_INPUTS), exact ones are asked for";
+    return "";
+}
+
 /* Matches one implementation against one shape; adds what its plan() must still be asked. */
 static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t shape, question *questions,
                        size_t *count)
@@ -231,11 +241,9 @@ static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t
     fit->plan = plan_question(tn_thread_count());
     if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
         return;
-    if (kernels_config_same_bits(p->config) && !(impl->traits & TN_SAME_BITS)) {
-        text_cut(fit->reason, sizeof fit->reason, "it does not promise the same bits in any call (TN_SAME_BITS)");
+    text_cut(fit->reason, sizeof fit->reason, "%s", barred_by_trait(p->config, impl));
+    if (fit->reason[0])
         return;
-    }
-    fit->reason[0] = '\0';
     if (impl->plan)
         questions[(*count)++] = (question){.impl = impl, .site = &site->site, .fit = fit, .at = site->index};
     else

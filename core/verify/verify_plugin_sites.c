@@ -6,14 +6,15 @@
 #include "base/tensor.h"
 #include "base/text.h"
 #include "check/draw_site.h"
+#include "check/draw_weight.h"
 #include "check/inputs.h"
 #include "op/op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Quantised weights cannot be drawn yet. */
-static const uint64_t UNDRAWN = TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
+/* Weights of one type: where there are scales and zero points is what that type says. */
+static const uint64_t QUANTISED = TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED;
 
 /* SHIFT: each dtype begins at other sizes, so that together they meet all of them. */
 enum { LEAST_SITES = 12, QUICK_SITES = 7, SIZES = 16, SHIFT = 5, LEAST_SIDE = 8 };
@@ -45,10 +46,16 @@ static int32_t value_of(const tn_impl *impl, tn_axis axis, size_t index)
     return 0;
 }
 
-/* Types of weights that can be drawn. */
-static uint64_t weights_of(const tn_impl *impl)
+/* Types of weights that can be drawn; matrices in a stack have no blocks. */
+static uint64_t weights_of(const tn_impl *impl, int32_t layout)
 {
-    return impl->match.takes[TN_AXIS_WEIGHT] & (TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16));
+    bool stacked = layout == TN_LAYOUT_STACKED_OI || layout == TN_LAYOUT_STACKED_IO || layout == TN_LAYOUT_PAIRS_IO ||
+                   layout == TN_LAYOUT_LIST_IO;
+    uint64_t types = 0;
+    for (int v = 1; v < TN_DTYPE_COUNT; v++)
+        if (tensor_is_float((tn_dtype)v) || (!stacked && draw_weight_can((tn_dtype)v)))
+            types |= TN_TAKES(v);
+    return impl->match.takes[TN_AXIS_WEIGHT] & types;
 }
 
 static void give_meaning(tn_site *site, const tn_impl *impl, tn_dtype dtype, size_t i)
@@ -63,25 +70,35 @@ static void give_meaning(tn_site *site, const tn_impl *impl, tn_dtype dtype, siz
             site->meaning[axis] = value_of(impl, (tn_axis)axis, (turn(i, count) + shift) % count);
     }
     /* Every other site has the weights that most models have: those of the type of the activations. */
-    uint64_t weights = weights_of(impl);
+    uint64_t weights = weights_of(impl, site->meaning[TN_AXIS_LAYOUT]);
     size_t at = 0, types = (size_t)__builtin_popcountll(weights);
     if (i % 2 == 0 && (weights & TN_TAKES(dtype)))
         return;
-    for (int32_t v = TN_F32; types > 0 && v <= TN_F16; v++)
+    for (int32_t v = 1; types > 0 && v < TN_DTYPE_COUNT; v++)
         if ((weights & TN_TAKES(v)) && at++ == (turn(i, types) + shift) % types)
             site->meaning[TN_AXIS_WEIGHT] = v;
 }
 
 static size_t count_feature_sets(const tn_impl *impl)
 {
-    size_t count = (size_t)__builtin_popcountll(impl->match.features & ~UNDRAWN);
+    size_t count = (size_t)__builtin_popcountll(impl->match.features & ~QUANTISED);
     return count == 0 ? 1 : count == 1 ? 2 : count + 2;
+}
+
+/* Scales, and zero points beside every other site's, where the type of the weights has them. */
+static void give_parts(tn_site *site, const tn_impl *impl, size_t i)
+{
+    tn_dtype weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
+    if (draw_weight_has_scales(weight))
+        site->features |= impl->match.features & TN_HAS_SCALES;
+    if (draw_weight_has_zeros(weight) && i % 2 && site->features & TN_HAS_SCALES)
+        site->features |= impl->match.features & TN_HAS_ZERO_POINTS;
 }
 
 /* None, each alone, all. */
 static void give_features(tn_site *site, const tn_impl *impl, size_t i)
 {
-    uint64_t features = impl->match.features & ~UNDRAWN;
+    uint64_t features = impl->match.features & ~QUANTISED;
     size_t set = turn(i, count_feature_sets(impl));
     if (set == 0)
         return;
@@ -122,6 +139,21 @@ int64_t verify_plugin_sites_fit(const tn_impl *impl, tn_dim dim, int64_t size)
     return size;
 }
 
+/* The same for rows of matrices, which are whole blocks. */
+static int64_t fit_side(const tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
+{
+    int64_t block = tn_dtype_block_elements((tn_dtype)site->meaning[TN_AXIS_WEIGHT]);
+    if (block > 1 && dim != TN_DIM_OUT)
+        size = (size + block - 1) / block * block;
+    return verify_plugin_sites_fit(impl, dim, size);
+}
+
+static void set_side(tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
+{
+    if (site->dim[dim] > 0)
+        site->dim[dim] = fit_side(site, impl, dim, size);
+}
+
 static void set(tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
 {
     if (site->dim[dim] > 0)
@@ -131,10 +163,10 @@ static void set(tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
 static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
 {
     set(site, impl, TN_DIM_WIDTH, PICK(widths, i));
-    set(site, impl, TN_DIM_HIDDEN, PICK(sides, i));
-    set(site, impl, TN_DIM_INTER, PICK(sides, 5 * i + 3));
-    set(site, impl, TN_DIM_OUT, PICK(sides, 7 * i + 2));
-    set(site, impl, TN_DIM_SHARED_INTER, PICK(sides, 3 * i + 4));
+    set_side(site, impl, TN_DIM_HIDDEN, PICK(sides, i));
+    set_side(site, impl, TN_DIM_INTER, PICK(sides, 5 * i + 3));
+    set_side(site, impl, TN_DIM_OUT, PICK(sides, 7 * i + 2));
+    set_side(site, impl, TN_DIM_SHARED_INTER, PICK(sides, 3 * i + 4));
     /* A mean of many values of few columns may cancel to next to nothing, as above. */
     int64_t head = PICK(heads, i), least = impl->op == TN_OP_ATTENTION ? LEAST_SIDE : 0;
     set(site, impl, TN_DIM_HEAD, head > least ? head : least);
@@ -185,7 +217,7 @@ static void bound_work(tn_site *site, const tn_impl *impl, double most)
         for (size_t i = 0; i < sizeof which / sizeof *which; i++)
             if (site->dim[which[i]] > site->dim[largest])
                 largest = which[i];
-        int64_t smaller = verify_plugin_sites_fit(impl, largest, site->dim[largest] / 2 + 1);
+        int64_t smaller = fit_side(site, impl, largest, site->dim[largest] / 2 + 1);
         if (smaller >= site->dim[largest])
             return;
         site->dim[largest] = smaller;
@@ -214,7 +246,9 @@ static size_t count_sites(const tn_impl *impl, bool quick)
         size_t values = count_values(impl, (tn_axis)axis);
         count = values > count ? values : count;
     }
+    size_t types = (size_t)__builtin_popcountll(weights_of(impl, 0));
     count = features > count && !quick ? features : count;
+    count = types > count && !quick ? types : count;
     return count < VERIFY_PLUGIN_SITES_MAX ? count : VERIFY_PLUGIN_SITES_MAX;
 }
 
@@ -225,6 +259,7 @@ size_t verify_plugin_sites_draw(const tn_impl *impl, tn_dtype dtype, bool quick,
         sites[i] = draw_site_plain(impl->op);
         give_meaning(&sites[i], impl, dtype, i);
         give_features(&sites[i], impl, i);
+        give_parts(&sites[i], impl, i);
         give_dims(&sites[i], impl, SHIFT * ((size_t)dtype - TN_F32) + i);
         give_class(&sites[i], impl);
         bound_work(&sites[i], impl, quick ? MOST_WORK_QUICK : MOST_WORK);

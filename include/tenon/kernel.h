@@ -14,7 +14,7 @@ extern "C" {
 /* Majors must be equal. A plugin names the lowest minor that it needs, 0 unless it defines TN_ABI_NEEDED before
  * including this header. A plugin built for 2.x loads into every host of 2.x and later minors. */
 #define TN_ABI_MAJOR 2
-#define TN_ABI_MINOR 3
+#define TN_ABI_MINOR 4
 #ifndef TN_ABI_NEEDED
 #define TN_ABI_NEEDED 0
 #endif
@@ -64,6 +64,10 @@ typedef struct tn_tolerance {
  * and where it lies among them; an attention's also for any number of keys behind those that it sees. The check holds
  * it to that. Kernels without it are used as before. (ABI 2.3: a plugin that names it needs that minor) */
 #define TN_SAME_BITS (UINT64_C(1) << 1)
+/* tn_impl.traits: in bf16 and f16 it rounds activations further than their type does, as to int8, before it multiplies
+ * them with quantised weights. Its tolerance says how far that leads; who asks for exact products is not given it. (ABI
+ * 2.4: a plugin that names it needs that minor) */
+#define TN_ROUNDS_INPUTS (UINT64_C(1) << 2)
 
 /* How a kernel fulfils one operation. The functions may be called from any thread, by one thread at a time per model;
  * two models may call them at the same time, so they keep no state outside of what they are given. They start no
@@ -91,7 +95,7 @@ typedef struct tn_impl {
     /* The gradients, by the formulas of docs/numerics.md, with plan->backward_scratch_bytes of scratch. Optional:
      * without it the implementation is for inference only. [any thread] */
     tn_status (*backward)(const tn_call *call, tn_error *err);
-    uint64_t traits; /* TN_KEEPS_STATE, TN_SAME_BITS; what the host does not know is refused          */
+    uint64_t traits; /* TN_KEEPS_STATE, ...; what the host does not know is refused                   */
 } tn_impl;
 
 typedef struct tn_kernel {

@@ -43,6 +43,10 @@ TN_API tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error
  * thread] */
 TN_API tn_status tn_config_set_same_bits(tn_config *config, bool same_bits, tn_error *err);
 
+/* Only kernels that take activations as they are, and none that rounds them for products with quantised weights
+ * (TN_ROUNDS_INPUTS). [one thread] */
+TN_API tn_status tn_config_set_exact(tn_config *config, bool exact, tn_error *err);
+
 /* What it says now. Borrowed until the next override. [one thread] */
 TN_API int64_t tn_config_max_packed_mb(const tn_config *config);            /* -1 also for NULL            */
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */

@@ -49,11 +49,7 @@ void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags)
 }
 
 #define TAKES_CASE(type, open, values, bytes) TN_TAKES(type) |
-
-uint64_t codes_dtypes(void)
-{
-    return CODES_TYPES(TAKES_CASE) 0;
-}
+_Static_assert((CODES_TYPES(TAKES_CASE) 0) == CODES_DTYPES, "codes.h has the types");
 
 /* ---- the weights of a site ------------------------------------------------------------------------------------ */
 
@@ -72,11 +68,6 @@ static int shift_of(int64_t columns, int64_t groups)
     return groups > 1 ? shift : 62;
 }
 
-bool codes_here(tn_dtype dtype)
-{
-    return codes_dtypes() >> dtype & 1;
-}
-
 tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err)
 {
     const tn_tensor *w = &site->param[role].tensors[index];
@@ -87,9 +78,12 @@ tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index,
                  .scale = beside(site, TN_ROLE_SCALE_OF(role), index),
                  .zero = beside(site, TN_ROLE_ZERO_OF(role), index)};
     c->group_shift = c->scale ? shift_of(columns, c->scale->shape[c->scale->ndim - 1]) : 62;
-    if (!codes_here(w->dtype))
+    if (!(CODES_DTYPES >> w->dtype & 1))
         return tn_fail(err, TN_DECLINED, site->path, "%s: %s weights are not read here", tn_role_name(role),
                        tn_dtype_name(w->dtype));
+    if (c->scale && tn_dtype_block_elements(w->dtype) > 2)
+        return tn_fail(err, TN_DECLINED, site->path, "%s: %s weights have scales beside those of their blocks",
+                       tn_role_name(role), tn_dtype_name(w->dtype));
     if (site->param[TN_ROLE_GROUP_OF(role)].count > 0)
         return tn_fail(err, TN_DECLINED, site->path,
                        "%s: its columns have groups in any order (act-order), kernel takes groups of neighbours",

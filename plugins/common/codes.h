@@ -17,14 +17,17 @@ typedef struct codes {
 } codes;
 
 /* The types that are read. */
-uint64_t codes_dtypes(void);
-bool codes_here(tn_dtype dtype);
+#define CODES_DTYPES                                                                                                   \
+    (TN_TAKES(TN_Q4_0) | TN_TAKES(TN_Q4_1) | TN_TAKES(TN_Q5_0) | TN_TAKES(TN_Q5_1) | TN_TAKES(TN_Q8_0) |               \
+     TN_TAKES(TN_Q2_K) | TN_TAKES(TN_Q3_K) | TN_TAKES(TN_Q4_K) | TN_TAKES(TN_Q5_K) | TN_TAKES(TN_Q6_K) |               \
+     TN_TAKES(TN_IQ4_NL) | TN_TAKES(TN_IQ4_XS) | TN_TAKES(TN_MXFP4) | TN_TAKES(TN_F8_E4M3) | TN_TAKES(TN_F8_E5M2) |    \
+     TN_TAKES(TN_I8) | TN_TAKES(TN_U4) | TN_TAKES(TN_E2M1) | TN_TAKES(TN_NF4))
 
 /* The matrix of a role (of expert `index`); declines what is not read, with the reason. */
 tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err);
 
 typedef struct codes_kernels {
-    /* n elements of a row from `from` on, both multiples of CODES_GROUP, as f32 or rounded to bf16. */
+    /* n elements of a row from `from` on, both multiples of CODES_GROUP, as f32 or rounded to bf16 or f16. */
     void (*unpack)(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out);
 
     /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements. x: rows of f32. The order along k

@@ -576,8 +576,10 @@ static void unpack(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtyp
 {
     if (to == TN_F32)
         unpack_to(c, row, from, n, TN_F32, out);
-    else
+    else if (to == TN_BF16)
         unpack_to(c, row, from, n, TN_BF16, out);
+    else
+        unpack_to(c, row, from, n, TN_F16, out);
 }
 
 static void dots(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,

@@ -246,7 +246,7 @@ START_TEST(counts_and_kinds_are_checked)
     expect_bad("plugin ABI: expected major 2, got 1");
     setup();
     plugin.abi_minor_needed = TN_ABI_MINOR + 1;
-    expect_bad("plugin ABI: it needs 2.4, this host has 2.3");
+    expect_bad("plugin ABI: it needs 2.5, this host has 2.4");
     ck_assert_ptr_null(descriptor_read(NULL, NULL, "p.so", NULL));
 }
 END_TEST

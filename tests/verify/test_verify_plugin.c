@@ -288,7 +288,7 @@ START_TEST(sites_cover_what_is_taken)
             if (draw_site_has_value(row->op, (tn_axis)axis, v))
                 ck_assert_msg(values[axis] & TN_TAKES(v), "%s: %s %s is missing", row->name,
                               tn_axis_name((tn_axis)axis), tn_axis_value_name((tn_axis)axis, v));
-    ck_assert_uint_eq(features, row->features & ~(TN_HAS_SCALES | TN_HAS_ZERO_POINTS));
+    ck_assert_uint_eq(features, row->features & ~(TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED));
 }
 END_TEST
 

@@ -3,12 +3,15 @@
 #ifndef LINEAR_H
 #define LINEAR_H
 
+#include "codes.h"
 #include "product_grad.h"
 
 /* A layer with the functions that compute it. */
 typedef struct linear_layer {
     product_kernels kernels;
-    product_matrix weight; /* rows [out, in]                                                       */
+    product_matrix weight; /* rows [out, in]; of quantised ones only the bias                      */
+    codes codes;           /* their rows, where it has a type                                      */
+    codes_kernels unpacks;
     int64_t in, out;
     int64_t max_tokens; /* of a call                                                               */
     int32_t threads;    /* most of a call                                                          */

@@ -1,12 +1,13 @@
 /* The product of a call, in one parallel section. Few tokens stream the weights, each thread a share of its own; more
- * go by blocks, whose panel all threads pack together and then take rows of weights for, piece by piece. */
+ * go by blocks, whose panel all threads pack together and then take rows of weights for, piece by piece. Quantised rows
+ * are unpacked into scratch, so few at a time that they are multiplied out of the caches. */
 #include "linear.h"
 #include "scratch.h"
 
 typedef struct linear_memory {
     char *panel;
     char *thread;
-    size_t x_rows, y_rows, native, product; /* within one thread's memory: pointers and scratch        */
+    size_t x_rows, y_rows, native, product, strip; /* within one thread's memory: pointers and scratch */
     size_t thread_size, total;
 } linear_memory;
 
@@ -21,6 +22,16 @@ typedef struct linear_run {
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Rows that are unpacked at once: whole tiles, and whole blocks of dots. */
+enum { STRIP = 32 };
+
+/* Bytes from one of them to the next: odd in cache lines, so that they do not fall into the same sets. */
+static int64_t strip_space(const linear_layer *layer)
+{
+    int64_t bytes = layer->in * (layer->kernels.dtype == TN_F32 ? 4 : 2);
+    return ((bytes + 63) / 64 | 1) * 64;
 }
 
 /* Tokens that go through all weights before the next ones. */
@@ -40,6 +51,7 @@ static linear_memory layout(const linear_layer *layer, char *scratch)
     m.y_rows = scratch_take(&at, block * sizeof(void *));
     m.native = scratch_take(&at, converts ? PRODUCT_FEW_TOKENS * (size_t)layer->in * sizeof(float) : 0);
     m.product = scratch_take(&at, product_scratch_size(kernels, layer->in));
+    m.strip = scratch_take(&at, layer->codes.dtype ? STRIP * (size_t)strip_space(layer) : 0);
     m.thread_size = at;
     at = 0;
     size_t panel = scratch_take(&at, block * (size_t)product_panel_token(kernels, layer->in));
@@ -68,6 +80,60 @@ static void rows_of(const linear_run *run, int64_t first, int64_t n, char *mine,
     }
 }
 
+/* Rows row .. row + n - 1 of quantised weights, as numbers of the activations' type. */
+static product_matrix unpack_strip(const linear_layer *layer, int64_t row, int64_t n, char *to)
+{
+    int64_t space = strip_space(layer), size = layer->kernels.dtype == TN_F32 ? 4 : 2;
+    const char *bias = layer->weight.bias;
+    for (int64_t r = 0; r < n; r++)
+        layer->unpacks.unpack(&layer->codes, row + r, 0, layer->in, layer->kernels.dtype, to + r * space);
+    return (product_matrix){to, space / size, 1, bias ? bias + row * size : NULL};
+}
+
+/* What a call's tokens are multiplied from: rows of native type, or the panel. */
+typedef struct linear_tokens {
+    const void *const *x; /* NULL: the panel                                                       */
+    const void *panel;
+    int64_t count;
+    void **y;
+} linear_tokens;
+
+/* Outputs begin .. end - 1, counted as the rows of w and the elements of y are. */
+static void multiply(const linear_layer *layer, const product_matrix *w, const linear_tokens *t, int64_t begin,
+                     int64_t end, char *scratch)
+{
+    const product_kernels *kernels = &layer->kernels;
+    if (t->x)
+        product_out_few(kernels, w, layer->in, t->x, (int32_t)t->count, begin, end, kernels->dtype, t->y);
+    else
+        product_out_tiles(kernels, w, layer->in, t->panel, t->count, begin, end, kernels->dtype, t->y, scratch);
+}
+
+static void move_rows(void **y, int64_t count, int64_t bytes)
+{
+    for (int64_t t = 0; t < count; t++)
+        y[t] = (char *)y[t] + bytes;
+}
+
+/* The same of weights of any type. */
+static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t begin, int64_t end, char *mine)
+{
+    const linear_layer *layer = run->layer;
+    char *scratch = mine + run->memory.product;
+    int64_t size = layer->kernels.dtype == TN_F32 ? 4 : 2;
+    if (!layer->codes.dtype) {
+        multiply(layer, &layer->weight, t, begin, end, scratch);
+        return;
+    }
+    for (int64_t row = begin; row < end; row += STRIP) {
+        int64_t n = least(STRIP, end - row);
+        const product_matrix strip = unpack_strip(layer, row, n, mine + run->memory.strip);
+        move_rows(t->y, t->count, row * size);
+        multiply(layer, &strip, t, 0, n, scratch);
+        move_rows(t->y, t->count, -row * size);
+    }
+}
+
 /* Every thread converts the tokens for itself, which is cheaper than waiting for another to do it, and reads one
  * stretch of the weights from its beginning to its end. */
 static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_t threads)
@@ -79,8 +145,8 @@ static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_
     rows_of(run, 0, run->tokens, mine, &x, &y);
     product_native_rows(&layer->kernels, x, run->tokens, layer->in, mine + run->memory.native, x);
     product_share_rows(layer->out, thread, threads, &begin, &end);
-    product_out_few(&layer->kernels, &layer->weight, layer->in, x, (int32_t)run->tokens, begin, end,
-                    layer->kernels.dtype, y);
+    const linear_tokens tokens = {.x = x, .count = run->tokens, .y = y};
+    multiply_any(run, &tokens, begin, end, mine);
 }
 
 /* The queue of a block is emptied for the one after the next behind a barrier that everyone reaches only when done with
@@ -99,11 +165,11 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
             product_wait(threads);
         product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
         product_pack(kernels, x, n, layer->in, begin, end, run->memory.panel);
+        const linear_tokens tokens = {.panel = run->memory.panel, .count = n, .y = y};
         product_queue_reset(&run->rows[(i + 1) % 2], thread);
         product_wait(threads);
         while (product_take_rows(&run->rows[i % 2], layer->out, threads, &begin, &end))
-            product_out_tiles(kernels, &layer->weight, layer->in, run->memory.panel, n, begin, end, kernels->dtype, y,
-                              mine + run->memory.product);
+            multiply_any(run, &tokens, begin, end, mine);
     }
 }
 
