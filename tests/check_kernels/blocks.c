@@ -154,7 +154,7 @@ static bool is_taken(const check_case *c, char *reason, size_t size)
 static void check_kernel(check_state *s, const blocks_matrix *m, tn_dtype dtype, int64_t tokens)
 {
     check_case c = open_product(m, dtype, tokens);
-    char reason[512] = "";
+    char reason[sizeof(tn_error)] = "";
     if (!is_taken(&c, reason, sizeof reason)) {
         s->group_cases++;
         check_skip(s, "%s", reason);
