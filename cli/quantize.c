@@ -1,6 +1,8 @@
 /* tenon quantize: a checkpoint in fewer bits. */
 #include "cli.h"
 
+#include <string.h>
+
 typedef struct quantize_run {
     progress bar;
     bool listed;
@@ -27,7 +29,18 @@ static void add_tensor(void *ctx, const tn_quantized *t)
     table_cell(&r->rows, "%s", tn_dtype_name(t->from));
     table_cell(&r->rows, "%s", tn_dtype_name(t->to));
     table_cell(&r->rows, "%s", bytes_text((double)t->bytes, size));
-    table_cell(&r->rows, t->error > 0 ? "%.3f %%" : "", t->error * 100);
+    if (t->error > 0)
+        table_cell(&r->rows, "%.3f %%", t->error * 100);
+    else
+        table_cell(&r->rows, "%s", "");
+}
+
+/* No program would take it for what it is. */
+static bool is_misnamed(const char *out, const char *type)
+{
+    size_t length = strlen(out), end = strlen(".gguf");
+    bool is_gguf = length > end && !strcmp(out + length - end, ".gguf");
+    return strcmp(type, "FP8") != 0 && !is_gguf;
 }
 
 static tn_status run_quantize(const options *o, tn_error *err)
@@ -43,6 +56,8 @@ static tn_status run_quantize(const options *o, tn_error *err)
     const char *type = option_text(o, OPT_TYPE, NULL);
     if (!type)
         return tn_fail(err, TN_E_USAGE, "quantize", "--type is needed; see tenon quantize --help");
+    if (is_misnamed(o->argument[1], type))
+        return tn_fail(err, TN_E_USAGE, "quantize", "%s: the file's name must end in .gguf", o->argument[1]);
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
         table_cell(&r.rows, "%s", titles[i]);

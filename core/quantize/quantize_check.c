@@ -85,8 +85,8 @@ tn_status quantize_check_model(const tn_model *model, const char *written, tn_er
 static const char *const probes[] = {
     "Hello, world! It's 2026; we'll see: 12345 + 67890 = 80235.\n\n\tdef f(x):\n        return x ** 2  # twice\r\n",
     " Zwei Wörter, café naïve, ÀÉÎ, ß; Привет, мир! 你好，世界。こんにちは 한국어 مرحبا हिन्दी ไทย",
-    "emoji 👍🏽 👨‍👩‍👧, don't DON'T I'M they'VE, CamelCaseWords, a_b-c/d\\e, 3.14e-10, ½ ² "
-    "①\u00a0x\u3000y",
+    "emoji 👍🏽 👨‍👩‍👧, don't DON'T I'M they'VE, CamelCaseWords",
+    "a_b-c/d\\e, 3.14e-10, ½ ² ①\u00a0x\u3000y",
     "   leading, trailing   ",
     "\n",
     "<|endoftext|><s></s><|im_start|>user",
@@ -151,16 +151,17 @@ static bool write_factors(const quantize_plan *p, int fd, off_t at)
 }
 
 /* A file of holes behind the header. */
-static tn_status make_file(const quantize_plan *p, char *name, const char *header, size_t size, tn_error *err)
+static tn_status make_file(const quantize_plan *p, const char *where, char *name, const char *header, size_t size,
+                           tn_error *err)
 {
     output out = {.fd = mkstemps(name, (int)strlen(".gguf")), .path = name};
     tn_status status = TN_OK;
     if (out.fd < 0)
-        return tn_fail(err, TN_E_INPUT, name, "cannot write: %s", strerror(errno));
+        return tn_fail(err, TN_E_INPUT, where, "cannot write: %s", strerror(errno));
     status = output_write(&out, header, size, err);
     if (status == TN_OK &&
         (ftruncate(out.fd, (off_t)size + data_bytes(p)) != 0 || !write_factors(p, out.fd, (off_t)size)))
-        status = tn_fail(err, TN_E_INPUT, name, "cannot write: %s", strerror(errno));
+        status = tn_fail(err, TN_E_INPUT, where, "cannot write: %s", strerror(errno));
     close(out.fd);
     return status;
 }
@@ -171,7 +172,7 @@ tn_status quantize_check(const quantize_plan *p, const char *path, const char *o
     char name[4096];
     if (text_cut(name, sizeof name, "%s.XXXXXX.gguf", out) + 1 >= sizeof name)
         return tn_fail(err, TN_E_INPUT, out, "is too long a name; choose a shorter one");
-    tn_status status = make_file(p, name, header, size, err);
+    tn_status status = make_file(p, out, name, header, size, err);
     if (status == TN_OK)
         status = quantize_check_model(p->model, name, err);
     if (status == TN_OK)

@@ -306,7 +306,7 @@ static tn_status write_folder(folder *f, const char *out)
     mode_t mask = umask(0);
     umask(mask);
     if (status == TN_OK && (!mkdtemp(f->path) || chmod(f->path, 0777 & ~mask) != 0))
-        return fail_system(f, f->path, "cannot be made");
+        return fail_system(f, out, "cannot be made");
     if (status == TN_OK)
         status = write_weights(f);
     if (status == TN_OK)

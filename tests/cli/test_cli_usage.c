@@ -137,6 +137,7 @@ static const wrong_line wrong_lines[] = {
     {{"perplexity", "m"}, "MODEL and FILE are needed; usage: tenon perplexity MODEL FILE"},
     {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT --type TYPE"},
     {{"quantize", "m", "o"}, "tenon: quantize: --type is needed; see tenon quantize --help"},
+    {{"quantize", "m", "o", "--type=Q4_0"}, "tenon: quantize: o: the file's name must end in .gguf"},
     {{"quantize", "m", "o", "--type=Q4"},
      "--type: unknown value 'Q4'; choose Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4|FP8"},
     {{"tokenize", "m", "1", "--decode=2"}, "given twice"},
