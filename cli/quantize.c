@@ -35,14 +35,6 @@ static void add_tensor(void *ctx, const tn_quantized *t)
         table_cell(&r->rows, "%s", "");
 }
 
-/* No program would take it for what it is. */
-static bool is_misnamed(const char *out, const char *type)
-{
-    size_t length = strlen(out), end = strlen(".gguf");
-    bool is_gguf = length > end && !strcmp(out + length - end, ".gguf");
-    return strcmp(type, "FP8") != 0 && !is_gguf;
-}
-
 static tn_status run_quantize(const options *o, tn_error *err)
 {
     static const char *const titles[] = {"TENSOR", "FROM", "TO", "SIZE", "RMS ERROR"};
@@ -56,7 +48,7 @@ static tn_status run_quantize(const options *o, tn_error *err)
     const char *type = option_text(o, OPT_TYPE, NULL);
     if (!type)
         return tn_fail(err, TN_E_USAGE, "quantize", "--type is needed; see tenon quantize --help");
-    if (is_misnamed(o->argument[1], type))
+    if (strcmp(type, "FP8") != 0 && !is_gguf(o->argument[1])) /* no program would take it for what it is */
         return tn_fail(err, TN_E_USAGE, "quantize", "%s: the file's name must end in .gguf", o->argument[1]);
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
