@@ -104,6 +104,86 @@ START_TEST(what_cannot_be_said)
 }
 END_TEST
 
+/* ---- tokenizers ------------------------------------------------------------------------------------------------- */
+
+enum { MOST_TENSORS = 64, WIDTH = 64 };
+
+/* The little model of tests/data with a vocabulary of another size, whose embeddings are zeros. */
+static char *model_of(const char *tokenizer, int64_t vocab)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_named_tensor tensors[MOST_TENSORS];
+    size_t count = 0, size;
+    char *folder = tempdir_new(), from[256], config[4096];
+    tn_safetensors *file = tn_safetensors_open("tests/data/models/llama_llama3_rope/model.safetensors", &err);
+    float *zeros = calloc((size_t)(vocab * WIDTH), sizeof *zeros);
+    ck_assert_msg(file && zeros, "%s", err.message);
+    for (; count < tn_safetensors_count(file) && count < MOST_TENSORS; count++) {
+        tensors[count].name = tn_safetensors_name(file, count);
+        ck_assert(tn_safetensors_get(file, tensors[count].name, &tensors[count].tensor));
+        if (!strcmp(tensors[count].name, "model.embed_tokens.weight"))
+            tensors[count].tensor = tn_tensor_dense(zeros, TN_F32, 2, (int64_t[]){vocab, WIDTH});
+    }
+    ck_assert_int_eq(tn_safetensors_write(tempdir_at(folder, "model.safetensors"), tensors, count, &err), TN_OK);
+    char *text = tempdir_read("tests/data/models/llama_llama3_rope/config.json", &size),
+         *at = strstr(text, "\"vocab_size\": 264");
+    ck_assert_ptr_nonnull(at);
+    snprintf(config, sizeof config, "%.*s\"vocab_size\": %lld%s", (int)(at - text), text, (long long)vocab,
+             at + strlen("\"vocab_size\": 264"));
+    tempdir_put(folder, "config.json", config);
+    snprintf(from, sizeof from, "tests/data/tokenizers/%s/tokenizer.json", tokenizer);
+    tempdir_copy_file(from, folder, "tokenizer.json");
+    tn_safetensors_close(file);
+    free(zeros);
+    free(text);
+    return folder;
+}
+
+static const struct vocabulary {
+    const char *name;
+    int64_t size;
+    const char *words; /* of the error; NULL: there is none                                          */
+} vocabularies[] = {
+    {"gpt-2", 50257, NULL},
+    {"qwen2", 152000, NULL},
+    {"llama-3", 128256, NULL},
+    {"phi-3", 32064, NULL}, /* of pieces, with scores                                                */
+    {"falcon", 65024, "its way to split text into words has no name there"},
+    {"gpt-2", 50000, "it has a token whose number the model has not"},
+};
+
+/* A made-up text gets the same tokens. */
+START_TEST(a_tokenizer_is_written)
+{
+    const struct vocabulary *v = &vocabularies[_i];
+    static const char text[] = "Nobody's  code is\n\tfinished, 2026: naïve 世界 <|endoftext|>";
+    tn_error err = TN_ERROR_INIT;
+    char *folder = model_of(v->name, v->size), *out = tempdir_at(tempdir_new(), "q.gguf");
+    int64_t *ids[2];
+    size_t count[2];
+    tn_status status = quantize(folder, out, "Q4_0", &err);
+    if (v->words) {
+        ck_assert_int_eq(status, TN_E_INPUT);
+        suite_expect_in(err.message, v->words);
+        return;
+    }
+    ck_assert_msg(status == TN_OK, "%s: %s", v->name, err.message);
+    for (int i = 0; i < 2; i++) {
+        tn_tokenizer *t = tn_tokenizer_open(i ? out : folder, &err);
+        ck_assert_msg(t != NULL, "%s", err.message);
+        ck_assert_int_eq(tn_tokenizer_encode(t, text, strlen(text), true, &ids[i], &count[i], &err), TN_OK);
+        tn_tokenizer_free(t);
+    }
+    ck_assert_uint_eq(count[0], count[1]);
+    ck_assert(!memcmp(ids[0], ids[1], count[0] * sizeof *ids[0]));
+    free(ids[0]);
+    free(ids[1]);
+}
+END_TEST
+
+/* ---- folders ------------------------------------------------------------------------------------------------------
+ */
+
 /* A folder is made, and not in the place of another. */
 START_TEST(a_folder_of_fp8)
 {
@@ -189,6 +269,7 @@ int main(void)
     tcase_add_loop_test(tcase, eight_bits_say_the_same, 0, sizeof models / sizeof *models);
     tcase_add_loop_test(tcase, every_type_is_written, 0, sizeof types / sizeof *types);
     tcase_add_loop_test(tcase, what_cannot_be_said, 0, sizeof refused / sizeof *refused);
+    tcase_add_loop_test(tcase, a_tokenizer_is_written, 0, sizeof vocabularies / sizeof *vocabularies);
     suite_add(tcase, a_folder_of_fp8, cancelling_leaves_what_was_there, threads_change_nothing,
               a_file_is_written_again);
     return suite_run();
