@@ -1,6 +1,8 @@
 /* tenon quantize: a checkpoint in fewer bits. */
 #include "cli.h"
 
+#include <string.h>
+
 typedef struct quantize_run {
     progress bar;
     bool listed;
@@ -27,7 +29,10 @@ static void add_tensor(void *ctx, const tn_quantized *t)
     table_cell(&r->rows, "%s", tn_dtype_name(t->from));
     table_cell(&r->rows, "%s", tn_dtype_name(t->to));
     table_cell(&r->rows, "%s", bytes_text((double)t->bytes, size));
-    table_cell(&r->rows, t->error > 0 ? "%.3f %%" : "", t->error * 100);
+    if (t->error > 0)
+        table_cell(&r->rows, "%.3f %%", t->error * 100);
+    else
+        table_cell(&r->rows, "%s", "");
 }
 
 static tn_status run_quantize(const options *o, tn_error *err)
@@ -36,18 +41,20 @@ static tn_status run_quantize(const options *o, tn_error *err)
     quantize_run r = {.listed = !option_given(o, OPT_QUIET)};
     char size[32];
     tn_quantize_options q = {.size = sizeof q,
-                             .type = option_text(o, OPT_TYPE, NULL),
                              .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
                              .progress = show_progress,
                              .tensor = add_tensor,
                              .ctx = &r};
-    if (!q.type)
+    const char *type = option_text(o, OPT_TYPE, NULL);
+    if (!type)
         return tn_fail(err, TN_E_USAGE, "quantize", "--type is needed; see tenon quantize --help");
+    if (strcmp(type, "FP8") != 0 && !is_gguf(o->argument[1])) /* no program would take it for what it is */
+        return tn_fail(err, TN_E_USAGE, "quantize", "%s: the file's name must end in .gguf", o->argument[1]);
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
         table_cell(&r.rows, "%s", titles[i]);
     progress_start(&r.bar, o);
-    tn_status status = tn_quantize(o->argument[0], o->argument[1], &q, err);
+    tn_status status = tn_quantize(o->argument[0], o->argument[1], type, &q, err);
     progress_clear(&r.bar);
     if (status == TN_OK && r.listed)
         status = table_print(&r.rows, err);
@@ -60,15 +67,14 @@ static tn_status run_quantize(const options *o, tn_error *err)
 }
 
 static const option_spec own_options[] = {
-    {OPT_TYPE, "type", "Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4", 0, OPTION_CHOICE, 0, 0,
+    {OPT_TYPE, "type", "Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4|FP8", 0, OPTION_CHOICE, 0, 0,
      "what most matrices become; needed"},
 };
 
 const command command_quantize = {
     .name = "quantize",
-    .arguments = "MODEL OUT.gguf --type TYPE",
-    .summary =
-        "Writes MODEL in fewer bits, with its tokenizer, as one .gguf file that runs here and in other programs.",
+    .arguments = "MODEL OUT --type TYPE",
+    .summary = "Writes MODEL in fewer bits: with its tokenizer as one .gguf file, or with --type FP8 as a folder.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 2,
@@ -77,7 +83,9 @@ const command command_quantize = {
     .notes =
         "Each tensor gets the type that files of that name have: in Q4_K_M and Q5_K_M some get more bits, norms and\n"
         "routers stay as they are. The error is that of a tensor's values, in hundredths of their root mean square.\n"
-        "The file appears when all of it is there. MODEL may be anything that runs, a .gguf too.",
+        "FP8 makes a folder of one in safetensors: matrices of layers are E4M3 with a scale for each 128 by 128 "
+        "values.\n"
+        "What is written appears when all of it is there. MODEL may be anything that runs, a .gguf too.",
     .example = "  tenon quantize models/demo demo.gguf --type Q4_K_M\n"
                "  tenon perplexity demo.gguf models/demo/heldout.txt",
     .run = run_quantize,

@@ -141,7 +141,8 @@ tn_status output_commit(output *out, tn_error *err)
     close(out->fd); /* has nothing to add: fsync said that all is there, and the name is given */
     out->fd = -1;
     if (failed)
-        return tn_fail(err, TN_E_INPUT, out->path, "cannot write: %s", strerror(failed));
+        return tn_fail(err, failed == ENOMEM ? TN_E_MEMORY : TN_E_INPUT, out->path, "cannot write: %s",
+                       strerror(failed));
     int folder = open(dirname(out->path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder >= 0) {
         fsync(folder);

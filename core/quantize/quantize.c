@@ -103,26 +103,31 @@ static tn_status run_plan(quantize_plan *p, const char *out, const tn_quantize_o
     return p->status != TN_OK ? p->status : status;
 }
 
-tn_status tn_quantize(const char *model, const char *out, const tn_quantize_options *options, tn_error *err)
+static tn_status write_model(const char *model, const char *out, const quantize_recipe *recipe,
+                             const tn_quantize_options *options, tn_error *err)
 {
-    tn_error own = TN_ERROR_INIT;
-    tn_quantize_options o = {.size = sizeof o};
-    err = err ? err : &own;
-    if (!model || !out || !options)
-        return structs_missing(!model ? "model" : !out ? "out" : "options", err);
-    tn_status status = structs_take(&o, sizeof o, options, "tn_quantize_options", err);
-    if (status != TN_OK || !o.type)
-        return status != TN_OK ? status : structs_missing("type", err);
-    const quantize_recipe *recipe = quantize_recipe_find(o.type, err);
-    if (!recipe)
-        return TN_E_USAGE;
-    tn_model *opened =
-        tn_model_open(model, &(tn_model_options){.size = sizeof(tn_model_options), .threads = o.threads}, err);
+    tn_model_options open = {.size = sizeof open, .threads = options->threads};
+    tn_model *opened = tn_model_open(model, &open, err);
     if (!opened)
         return err->code;
     quantize_plan p = {.model = opened, .recipe = recipe, .err = err};
-    status = run_plan(&p, out, &o);
+    bool folder = recipe->usual == TN_F8_E4M3;
+    tn_status status = folder ? quantize_folder(opened, out, options, err) : run_plan(&p, out, options);
     close_plan(&p);
     tn_model_close(opened);
     return status;
+}
+
+tn_status tn_quantize(const char *model, const char *out, const char *type, const tn_quantize_options *options,
+                      tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    tn_quantize_options o = {.size = sizeof o};
+    if (!model || !out || !type)
+        return structs_missing(!model ? "model" : !out ? "out" : "type", err);
+    if (options && structs_take(&o, sizeof o, options, "tn_quantize_options", err) != TN_OK)
+        return TN_E_USAGE;
+    const quantize_recipe *recipe = quantize_recipe_find(type, err);
+    tn_status status = recipe ? write_model(model, out, recipe, &o, &own) : TN_E_USAGE;
+    return status == TN_OK || !recipe ? status : tn_fail(err, status, own.where, "%s", own.message);
 }

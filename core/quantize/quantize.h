@@ -81,6 +81,12 @@ char *quantize_header(quantize_plan *p, size_t *size);
 /* Bytes of a tensor's data with what keeps the next one aligned. */
 size_t quantize_padded(size_t bytes);
 
+/* quantize_folder.c: all of it for FP8. */
+tn_status quantize_folder(const tn_model *model, const char *out, const tn_quantize_options *options, tn_error *err);
+
+/* quantize_check.c: is what was written there the same model? */
+tn_status quantize_check_model(const tn_model *model, const char *written, tn_error *err);
+
 /* quantize_check.c: does a file with that header mean the same model and tokenizer as path? */
 tn_status quantize_check(const quantize_plan *p, const char *path, const char *out, const char *header, size_t size,
                          tn_error *err);

@@ -26,7 +26,8 @@ static bool is_free(int axis)
 
 static bool same_site(const tn_site *a, const tn_site *b)
 {
-    bool same = a->op == b->op && !strcmp(a->path, b->path) && !((a->features ^ b->features) & ~TN_HAS_MIXED) &&
+    static const uint64_t codes = TN_HAS_MIXED | TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
+    bool same = a->op == b->op && !strcmp(a->path, b->path) && !((a->features ^ b->features) & ~codes) &&
                 !memcmp(a->dim, b->dim, sizeof a->dim);
     for (int i = 0; i < TN_AXIS_MAX; i++)
         same = same && (a->meaning[i] == b->meaning[i] || is_free(i));
@@ -62,17 +63,19 @@ static const char *difference(const tn_model *a, const tn_model *b)
     return NULL;
 }
 
-static tn_status check_model(const quantize_plan *p, const char *file, tn_error *err)
+tn_status quantize_check_model(const tn_model *model, const char *written, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    tn_model_options options = {.size = sizeof options, .dtype = tn_dtype_name(p->model->dtype)};
-    tn_model *read = tn_model_open(file, &options, &why);
-    const char *what = read ? difference(p->model, read) : NULL;
+    tn_model_options options = {.size = sizeof options, .dtype = tn_dtype_name(model->dtype)};
+    tn_model *read = tn_model_open(written, &options, &why);
+    const char *what = read ? difference(model, read) : NULL;
     tn_status status = TN_OK;
-    if (!read)
-        status = tn_fail(err, TN_E_INPUT, p->model->folder, "cannot be said in a .gguf: %s", why.message);
+    if (!read && why.code == TN_E_MEMORY)
+        status = tn_fail(err, why.code, why.where, "%s", why.message);
+    else if (!read)
+        status = tn_fail(err, TN_E_INPUT, model->folder, "cannot be said in that form: %s", why.message);
     else if (what)
-        status = tn_fail(err, TN_E_INPUT, p->model->folder, "cannot be said in a .gguf: %s would be another", what);
+        status = tn_fail(err, TN_E_INPUT, model->folder, "cannot be said in that form: %s would be another", what);
     tn_model_close(read);
     return status;
 }
@@ -82,36 +85,43 @@ static tn_status check_model(const quantize_plan *p, const char *file, tn_error 
 static const char *const probes[] = {
     "Hello, world! It's 2026; we'll see: 12345 + 67890 = 80235.\n\n\tdef f(x):\n        return x ** 2  # twice\r\n",
     " Zwei Wörter, café naïve, ÀÉÎ, ß; Привет, мир! 你好，世界。こんにちは 한국어 مرحبا हिन्दी ไทย",
-    "emoji 👍🏽 👨‍👩‍👧, don't DON'T I'M they'VE, CamelCaseWords, a_b-c/d\\e, 3.14e-10, ½ ² "
-    "①\u00a0x\u3000y",
+    "emoji 👍🏽 👨‍👩‍👧, don't DON'T I'M they'VE, CamelCaseWords",
+    "a_b-c/d\\e, 3.14e-10, ½ ² ①\u00a0x\u3000y",
     "   leading, trailing   ",
     "\n",
     "<|endoftext|><s></s><|im_start|>user",
     ""};
 
-static bool same_ids(const tn_tokenizer *a, const tn_tokenizer *b, const char *text, bool special)
+static tn_status compare_ids(const tn_tokenizer *a, const tn_tokenizer *b, const char *text, bool special, bool *same,
+                             tn_error *err)
 {
     int64_t *x = NULL, *y = NULL;
-    size_t n = 0, m = 0;
-    bool same = tn_tokenizer_encode(a, text, strlen(text), special, &x, &n, NULL) == TN_OK &&
-                tn_tokenizer_encode(b, text, strlen(text), special, &y, &m, NULL) == TN_OK && n == m &&
-                (n == 0 || !memcmp(x, y, n * sizeof *x));
+    size_t n = 0, m = 0, length = strlen(text);
+    tn_status status = tn_tokenizer_encode(a, text, length, special, &x, &n, err);
+    if (status == TN_OK)
+        status = tn_tokenizer_encode(b, text, length, special, &y, &m, err);
+    *same = status == TN_OK && n == m && (n == 0 || !memcmp(x, y, n * sizeof *x));
     free(x);
     free(y);
-    return same;
+    return status;
 }
 
 static tn_status check_tokenizer(const char *path, const char *file, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    tn_tokenizer *have = tn_tokenizer_open(path, NULL), *read = have ? tn_tokenizer_open(file, &why) : NULL;
+    tn_tokenizer *have = tn_tokenizer_open(path, &why), *read = have ? tn_tokenizer_open(file, &why) : NULL;
     tn_status status = TN_OK;
-    if (have && !read)
+    if (!read && why.code == TN_E_MEMORY)
+        status = tn_fail(err, why.code, why.where, "%s", why.message);
+    else if (have && !read)
         status = tn_fail(err, TN_E_INPUT, path, "its tokenizer cannot be said in a .gguf: %s", why.message);
-    for (size_t i = 0; read && status == TN_OK && i < 2 * sizeof probes / sizeof *probes; i++)
-        if (!same_ids(have, read, probes[i / 2], i % 2))
+    for (size_t i = 0; read && status == TN_OK && i < 2 * sizeof probes / sizeof *probes; i++) {
+        bool same;
+        status = compare_ids(have, read, probes[i / 2], i % 2, &same, err);
+        if (status == TN_OK && !same)
             status = tn_fail(err, TN_E_INPUT, path,
                              "its tokenizer cannot be said in a .gguf: some text would get other tokens");
+    }
     tn_tokenizer_free(have);
     tn_tokenizer_free(read);
     return status;
@@ -141,16 +151,17 @@ static bool write_factors(const quantize_plan *p, int fd, off_t at)
 }
 
 /* A file of holes behind the header. */
-static tn_status make_file(const quantize_plan *p, char *name, const char *header, size_t size, tn_error *err)
+static tn_status make_file(const quantize_plan *p, const char *where, char *name, const char *header, size_t size,
+                           tn_error *err)
 {
     output out = {.fd = mkstemps(name, (int)strlen(".gguf")), .path = name};
     tn_status status = TN_OK;
     if (out.fd < 0)
-        return tn_fail(err, TN_E_INPUT, name, "cannot write: %s", strerror(errno));
+        return tn_fail(err, TN_E_INPUT, where, "cannot write: %s", strerror(errno));
     status = output_write(&out, header, size, err);
     if (status == TN_OK &&
         (ftruncate(out.fd, (off_t)size + data_bytes(p)) != 0 || !write_factors(p, out.fd, (off_t)size)))
-        status = tn_fail(err, TN_E_INPUT, name, "cannot write: %s", strerror(errno));
+        status = tn_fail(err, TN_E_INPUT, where, "cannot write: %s", strerror(errno));
     close(out.fd);
     return status;
 }
@@ -161,9 +172,9 @@ tn_status quantize_check(const quantize_plan *p, const char *path, const char *o
     char name[4096];
     if (text_cut(name, sizeof name, "%s.XXXXXX.gguf", out) + 1 >= sizeof name)
         return tn_fail(err, TN_E_INPUT, out, "is too long a name; choose a shorter one");
-    tn_status status = make_file(p, name, header, size, err);
+    tn_status status = make_file(p, out, name, header, size, err);
     if (status == TN_OK)
-        status = check_model(p, name, err);
+        status = quantize_check_model(p->model, name, err);
     if (status == TN_OK)
         status = check_tokenizer(path, name, err);
     unlink(name);

@@ -4,10 +4,14 @@
 #include <string.h>
 
 static const quantize_recipe recipes[] = {
-    {"Q8_0", 7, TN_Q8_0, TN_Q8_0, TN_Q8_0},     {"Q6_K", 18, TN_Q6_K, TN_Q6_K, TN_Q6_K},
-    {"Q5_K_M", 17, TN_Q5_K, TN_Q6_K, TN_Q6_K},  {"Q4_K_M", 15, TN_Q4_K, TN_Q6_K, TN_Q6_K},
-    {"Q4_0", 2, TN_Q4_0, TN_Q4_0, TN_Q6_K},     {"IQ4_NL", 25, TN_IQ4_NL, TN_Q5_K, TN_Q6_K},
+    {"Q8_0", 7, TN_Q8_0, TN_Q8_0, TN_Q8_0},
+    {"Q6_K", 18, TN_Q6_K, TN_Q6_K, TN_Q6_K},
+    {"Q5_K_M", 17, TN_Q5_K, TN_Q6_K, TN_Q6_K},
+    {"Q4_K_M", 15, TN_Q4_K, TN_Q6_K, TN_Q6_K},
+    {"Q4_0", 2, TN_Q4_0, TN_Q4_0, TN_Q6_K},
+    {"IQ4_NL", 25, TN_IQ4_NL, TN_Q5_K, TN_Q6_K},
     {"MXFP4", 38, TN_MXFP4, TN_MXFP4, TN_Q8_0},
+    {"FP8", 0, TN_F8_E4M3, TN_F8_E4M3, TN_BF16}, /* a folder: quantize_folder.c                        */
 };
 
 const quantize_recipe *quantize_recipe_find(const char *name, tn_error *err)

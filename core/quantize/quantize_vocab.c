@@ -256,7 +256,10 @@ static void put_template(quantize_plan *p, const char *path)
 {
     tn_error why = TN_ERROR_INIT;
     template_files files = {0};
-    if (template_files_read(&files, path, &why) == TN_OK && files.usual)
+    tn_status status = template_files_read(&files, path, &why);
+    if (status == TN_E_MEMORY && p->status == TN_OK)
+        p->status = tn_fail(p->err, status, why.where, "%s", why.message);
+    if (status == TN_OK && files.usual)
         quantize_put_string(p, "tokenizer.chat_template", files.usual, files.usual_size);
     template_files_free(&files);
 }

@@ -114,6 +114,11 @@ static tn_status take_cache_limits(const void *given, tn_error *err)
     return tn_cache_prune(given, NULL, err);
 }
 
+static tn_status take_quantize_options(const void *given, tn_error *err)
+{
+    return tn_quantize("tests/data/models/llama", "/nonexistent/q.gguf", "Q8_0", given, err);
+}
+
 static tn_status take_grads(const void *given, tn_error *err)
 {
     tn_tensor x = {0};
@@ -133,6 +138,7 @@ static const tn_text_options text_options = {.size = sizeof text_options};
 static const tn_render_options render_options = {.size = sizeof render_options, .now = 1};
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
 static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_age_days = 1};
+static const tn_quantize_options quantize_options = {.size = sizeof quantize_options, .threads = 1};
 static const tn_grads grads = {.size = sizeof grads};
 
 static const struct {
@@ -151,6 +157,7 @@ static const struct {
     {"tn_text_options", &text_options, take_text_options},
     {"tn_check_options", &check_options, take_check_options},
     {"tn_render_options", &render_options, take_render_options},
+    {"tn_quantize_options", &quantize_options, take_quantize_options},
     {"tn_grads", &grads, take_grads},
     {"tn_cache_limits", &cache_limits, take_cache_limits},
 };
@@ -292,10 +299,10 @@ END_TEST
  * tests/plugin/test_plugin_descriptor.c, in all sizes. Filling tn_machine takes seconds of measuring:
  * tests/device/test_machine.c. */
 static const char *const others[] = {
-    "tn_verdict",   "tn_site_report", "tn_kernel_report", "tn_overlap",     "tn_report",      "tn_verify_row",
-    "tn_packed",    "tn_site",        "tn_plan",          "tn_call",        "tn_kernel_info", "tn_event",
-    "tn_calls_row", "tn_text_row",    "tn_text_site",     "tn_text_report", "tn_machine",     "tn_check_row",
-    "tn_device",    "tn_match",       "tn_impl",          "tn_kernel",      "tn_plugin",      "tn_cache_kind",
+    "tn_verdict",   "tn_site_report", "tn_kernel_report", "tn_overlap",     "tn_report", "tn_verify_row", "tn_packed",
+    "tn_site",      "tn_plan",        "tn_call",          "tn_kernel_info", "tn_event",  "tn_calls_row",  "tn_text_row",
+    "tn_text_site", "tn_text_report", "tn_machine",       "tn_check_row",   "tn_device", "tn_match",      "tn_impl",
+    "tn_kernel",    "tn_plugin",      "tn_cache_kind",    "tn_quantized",
 };
 
 static bool is_named(const char *name)

@@ -14,7 +14,7 @@ int64_t attempt_span(const tn_tensor *t)
     int64_t span = 1;
     for (int32_t d = 0; d < t->ndim; d++)
         span += (t->shape[d] - 1) * t->stride[d];
-    return tn_tensor_count(t) ? span * (int64_t)tn_dtype_size(t->dtype) : 0;
+    return tn_tensor_count(t) ? (int64_t)tn_dtype_bytes(t->dtype, span) : 0;
 }
 
 static guarded *add_buffer(attempt *t, placement where, size_t bytes, size_t element, const char *name, int index)
@@ -31,7 +31,8 @@ static guarded *add_buffer(attempt *t, placement where, size_t bytes, size_t ele
 static guarded *copy_tensor(attempt *t, placement where, tn_tensor *tensor, const char *name, int index)
 {
     size_t bytes = (size_t)attempt_span(tensor);
-    guarded *g = add_buffer(t, where, bytes, tn_dtype_size(tensor->dtype), name, index);
+    size_t element = tn_dtype_size(tensor->dtype);
+    guarded *g = add_buffer(t, where, bytes, element ? element : 1, name, index); /* blocks lie at any address */
     memcpy(g->data, tensor->data, bytes);
     tensor->data = g->data;
     return g;

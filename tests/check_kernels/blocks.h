@@ -7,7 +7,8 @@
 
 enum { BLOCKS_TOKENS = 3 };
 
-/* Holds eager against every file. False after a message: there is no such folder. */
+/* Holds eager against every file, or the kernel on the tier of the moment where there is one. False after a message:
+ * there is no such folder. */
 bool blocks_run(check_state *s, const char *folder);
 
 /* One matrix, in f32 beside it. */

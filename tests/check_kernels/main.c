@@ -206,6 +206,23 @@ static bool run_goldens(check_state *s, const options *o)
     return true;
 }
 
+/* Eager, then the kernel on every tier. */
+static bool run_blocks(check_state *s, const options *o)
+{
+    static const check_test test = {.name = "blocks", .tiers = CHECK_PRODUCTS};
+    uint64_t machine = host_flags();
+    bool opened = blocks_run(s, o->blocks);
+    for (size_t i = 0; opened && i < TIERS; i++) {
+        if (!tier_wanted(o, &test, i, machine) || (tiers[i].tier.flags & ~machine))
+            continue;
+        s->tier = &tiers[i].tier;
+        host_restrict(s->tier->flags);
+        opened = blocks_run(s, o->blocks);
+        host_restrict(~UINT64_C(0));
+    }
+    return opened;
+}
+
 static const char usage[] =
     "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR | --blocks DIR]\n"
     "                     [--emulate | --device NAME] [--plugins DIR] [--tier NAME|all] [--test NAME]\n"
@@ -255,7 +272,7 @@ int main(int argc, char **argv)
     host_threads(o.threads);
     if (o.bench)
         return run_bench(&s, &o);
-    if (o.blocks && !blocks_run(&s, o.blocks))
+    if (o.blocks && !run_blocks(&s, &o))
         return 4;
     else if (!o.ops && !o.blocks)
         for_each(&s, &o, check_body);

@@ -10,7 +10,7 @@
 #include <tenon/tenon.h>
 
 static const char *const names[] = {"run",   "kernels",    "check",    "inspect", "verify", "logits",
-                                    "bench", "perplexity", "tokenize", "chat",    "cache"};
+                                    "bench", "perplexity", "tokenize", "chat",    "cache",  "quantize"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* ---- help ------------------------------------------------------------------------------------- */
@@ -28,14 +28,11 @@ static void expect_help(process_result r, const char *first, const char *const *
 
 START_TEST(program_help_lists_every_command)
 {
-    const char *const words[] = {"run ",        "chat ",
-                                 "kernels ",    "check ",
-                                 "inspect ",    "verify ",
-                                 "logits ",     "bench ",
-                                 "perplexity ", "tokenize ",
-                                 "cache ",      "--config ",
-                                 "--threads ",  "Exit status: 0 done; 1 internal; 2 usage; 3",
-                                 "example:\n",  NULL};
+    const char *const words[] = {
+        "run ",       "chat ",     "kernels ",  "check ",      "inspect ",
+        "verify ",    "logits ",   "bench ",    "perplexity ", "tokenize ",
+        "cache ",     "quantize ", "--config ", "--threads ",  "Exit status: 0 done; 1 internal; 2 usage; 3",
+        "example:\n", NULL};
     expect_help(TENON(NULL, "--help"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "-h"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "help"), "usage: tenon COMMAND", words);
@@ -138,6 +135,11 @@ static const wrong_line wrong_lines[] = {
     {{"logits", "m", "--output", "/tmp/x"}, "no input file given; add --input FILE.safetensors"},
     {{"logits", "m", "--input", "x"}, "no output file given"},
     {{"perplexity", "m"}, "MODEL and FILE are needed; usage: tenon perplexity MODEL FILE"},
+    {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT --type TYPE"},
+    {{"quantize", "m", "o"}, "tenon: quantize: --type is needed; see tenon quantize --help"},
+    {{"quantize", "m", "o", "--type=Q4_0"}, "tenon: quantize: o: the file's name must end in .gguf"},
+    {{"quantize", "m", "o", "--type=Q4"},
+     "--type: unknown value 'Q4'; choose Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4|FP8"},
     {{"tokenize", "m", "1", "--decode=2"}, "given twice"},
     {{"--threads", "1", "kernles"}, "no prompt given"}, /* a model may have any name */
 };

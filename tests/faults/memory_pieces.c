@@ -4,6 +4,8 @@
 #include "tempdir.h"
 #include "test_kernels.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -379,6 +381,41 @@ static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
 #define TEMPLATES "tests/data/templates/"
 #define GGUF "tests/data/fuzz/gguf/"
 
+/* What is in the file, without taking memory. */
+static void add_file(uint64_t *sum, const char *path)
+{
+    char bytes[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t n; fd >= 0 && (n = read(fd, bytes, sizeof bytes)) > 0;)
+        piece_add(sum, bytes, (size_t)n);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* A .gguf, and again in the place of the first. */
+static tn_status quantize(const char *path, uint64_t *sum, tn_error *err)
+{
+    char out[PATH_MAX];
+    snprintf(out, sizeof out, "%s/q.gguf", folder);
+    tn_status status = tn_quantize(path, out, "Q4_K_M", NULL, err);
+    if (status == TN_OK)
+        add_file(sum, out);
+    return status;
+}
+
+/* Each time a new one. */
+static tn_status quantize_folder(const char *path, uint64_t *sum, tn_error *err)
+{
+    static int made;
+    char out[PATH_MAX], file[PATH_MAX + 32];
+    snprintf(out, sizeof out, "%s/fp8-%d", folder, made++);
+    snprintf(file, sizeof file, "%s/model.safetensors", out);
+    tn_status status = tn_quantize(path, out, "FP8", NULL, err);
+    if (status == TN_OK)
+        add_file(sum, file);
+    return status;
+}
+
 const piece pieces[] = {
     {.name = "llama", .path = MODELS "llama", .work = open_model},
     {.name = "deepseek_v3", .path = MODELS "deepseek_v3", .work = open_model},
@@ -421,6 +458,8 @@ const piece pieces[] = {
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},
+    {.name = "quantize", .path = "models/demo", .work = quantize},
+    {.name = "quantize_folder", .path = MODELS "llama", .work = quantize_folder},
     {.name = "multiply", .path = NULL, .work = multiply},
 };
 

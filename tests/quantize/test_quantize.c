@@ -14,7 +14,7 @@ enum { TOKENS = 12 };
 
 static tn_status quantize(const char *model, const char *out, const char *type, tn_error *err)
 {
-    return tn_quantize(model, out, &(tn_quantize_options){.size = sizeof(tn_quantize_options), .type = type}, err);
+    return tn_quantize(model, out, type, NULL, err);
 }
 
 /* Logits of the same few tokens, in f32. Owned. */
@@ -49,7 +49,7 @@ static double error_of(const char *model, const char *type)
     tn_error err = TN_ERROR_INIT;
     int64_t vocab, same;
     char name[256];
-    const char *out = tempdir_at(tempdir_new(), "q.gguf");
+    const char *out = tempdir_at(tempdir_new(), strcmp(type, "FP8") ? "q.gguf" : "folder");
     snprintf(name, sizeof name, "tests/data/models/%s", model);
     ck_assert_msg(quantize(name, out, type, &err) == TN_OK, "%s: %s", model, err.message);
     float *plain = logits_of(model, &vocab), *written = logits_of(out, &same);
@@ -73,7 +73,7 @@ START_TEST(eight_bits_say_the_same)
 }
 END_TEST
 
-static const char *const types[] = {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4"};
+static const char *const types[] = {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4", "FP8"};
 
 START_TEST(every_type_is_written)
 {
@@ -87,8 +87,8 @@ static const struct refused {
 } refused[] = {
     {"tests/data/models/llama", "Q3_Z", "'Q3_Z' is no type to quantise to; choose one of Q8_0,"},
     {"tests/data/models/cohere2", "Q8_0", "models of type 'cohere2' are not written as .gguf; those that are: gemma2"},
-    {"tests/data/models/llama_gelu", "Q8_0", "cannot be said in a .gguf: model.layers.0.mlp would be another"},
-    {"tests/data/models/qwen3_win", "Q8_0", "cannot be said in a .gguf: model.layers.1.self_attn would be another"},
+    {"tests/data/models/llama_gelu", "Q8_0", "cannot be said in that form: model.layers.0.mlp would be another"},
+    {"tests/data/models/qwen3_win", "Q8_0", "cannot be said in that form: model.layers.1.self_attn would be another"},
     {"tests/data/models/llama_dynamic", "Q8_0", "key 'rope_type' is dynamic, which cannot be said in a .gguf"},
     {"tests/data/models/nothing", "Q8_0", "no such folder"},
 };
@@ -101,6 +101,104 @@ START_TEST(what_cannot_be_said)
     ck_assert_int_ne(quantize(r->model, out, r->type, &err), TN_OK);
     ck_assert_msg(strstr(err.message, r->words) != NULL, "%s", err.message);
     ck_assert(!tempdir_exists(out));
+}
+END_TEST
+
+/* ---- tokenizers ------------------------------------------------------------------------------------------------- */
+
+enum { MOST_TENSORS = 64, WIDTH = 64 };
+
+/* The little model of tests/data with a vocabulary of another size, whose embeddings are zeros. */
+static char *model_of(const char *tokenizer, int64_t vocab)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_named_tensor tensors[MOST_TENSORS];
+    size_t count = 0, size;
+    char *folder = tempdir_new(), from[256], config[4096];
+    tn_safetensors *file = tn_safetensors_open("tests/data/models/llama_llama3_rope/model.safetensors", &err);
+    float *zeros = calloc((size_t)(vocab * WIDTH), sizeof *zeros);
+    ck_assert_msg(file && zeros, "%s", err.message);
+    for (; count < tn_safetensors_count(file) && count < MOST_TENSORS; count++) {
+        tensors[count].name = tn_safetensors_name(file, count);
+        ck_assert(tn_safetensors_get(file, tensors[count].name, &tensors[count].tensor));
+        if (!strcmp(tensors[count].name, "model.embed_tokens.weight"))
+            tensors[count].tensor = tn_tensor_dense(zeros, TN_F32, 2, (int64_t[]){vocab, WIDTH});
+    }
+    ck_assert_int_eq(tn_safetensors_write(tempdir_at(folder, "model.safetensors"), tensors, count, &err), TN_OK);
+    char *text = tempdir_read("tests/data/models/llama_llama3_rope/config.json", &size),
+         *at = strstr(text, "\"vocab_size\": 264");
+    ck_assert_ptr_nonnull(at);
+    snprintf(config, sizeof config, "%.*s\"vocab_size\": %lld%s", (int)(at - text), text, (long long)vocab,
+             at + strlen("\"vocab_size\": 264"));
+    tempdir_put(folder, "config.json", config);
+    snprintf(from, sizeof from, "tests/data/tokenizers/%s/tokenizer.json", tokenizer);
+    tempdir_copy_file(from, folder, "tokenizer.json");
+    tn_safetensors_close(file);
+    free(zeros);
+    free(text);
+    return folder;
+}
+
+static const struct vocabulary {
+    const char *name;
+    int64_t size;
+    const char *words; /* of the error; NULL: there is none                                          */
+} vocabularies[] = {
+    {"gpt-2", 50257, NULL},
+    {"qwen2", 152000, NULL},
+    {"llama-3", 128256, NULL},
+    {"phi-3", 32064, NULL}, /* of pieces, with scores                                                */
+    {"falcon", 65024, "its way to split text into words has no name there"},
+    {"gpt-2", 50000, "it has a token whose number the model has not"},
+};
+
+/* A made-up text gets the same tokens. */
+START_TEST(a_tokenizer_is_written)
+{
+    const struct vocabulary *v = &vocabularies[_i];
+    static const char text[] = "Nobody's  code is\n\tfinished, 2026: naïve 世界 <|endoftext|>";
+    tn_error err = TN_ERROR_INIT;
+    char *folder = model_of(v->name, v->size), *out = tempdir_at(tempdir_new(), "q.gguf");
+    int64_t *ids[2];
+    size_t count[2];
+    tn_status status = quantize(folder, out, "Q4_0", &err);
+    if (v->words) {
+        ck_assert_int_eq(status, TN_E_INPUT);
+        suite_expect_in(err.message, v->words);
+        return;
+    }
+    ck_assert_msg(status == TN_OK, "%s: %s", v->name, err.message);
+    for (int i = 0; i < 2; i++) {
+        tn_tokenizer *t = tn_tokenizer_open(i ? out : folder, &err);
+        ck_assert_msg(t != NULL, "%s", err.message);
+        ck_assert_int_eq(tn_tokenizer_encode(t, text, strlen(text), true, &ids[i], &count[i], &err), TN_OK);
+        tn_tokenizer_free(t);
+    }
+    ck_assert_uint_eq(count[0], count[1]);
+    ck_assert(!memcmp(ids[0], ids[1], count[0] * sizeof *ids[0]));
+    free(ids[0]);
+    free(ids[1]);
+}
+END_TEST
+
+/* ---- folders ------------------------------------------------------------------------------------------------------
+ */
+
+/* A folder is made, and not in the place of another. */
+START_TEST(a_folder_of_fp8)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *out = tempdir_at(tempdir_new(), "folder");
+    ck_assert_msg(quantize("models/demo", out, "FP8", &err) == TN_OK, "%s", err.message);
+    ck_assert(tempdir_exists(tempdir_at(out, "model.safetensors")) &&
+              tempdir_exists(tempdir_at(out, "tokenizer.json")));
+    ck_assert_int_eq(quantize("models/demo", out, "FP8", &err), TN_E_INPUT);
+    suite_expect_in(err.message, "is there already; choose another name");
+    tn_error_clear(&err);
+    ck_assert_int_eq(quantize(out, tempdir_at(tempdir_new(), "again"), "FP8", &err), TN_E_INPUT);
+    suite_expect_in(err.message, "is quantised already; take the plain checkpoint");
+    tn_error_clear(&err);
+    ck_assert_msg(quantize(out, tempdir_at(tempdir_new(), "q.gguf"), "Q6_K", &err) == TN_OK, "%s", err.message);
 }
 END_TEST
 
@@ -117,9 +215,9 @@ START_TEST(cancelling_leaves_what_was_there)
     int calls = 0;
     size_t size;
     const char *out = tempdir_at(tempdir_new(), "q.gguf");
-    tn_quantize_options o = {.size = sizeof o, .type = "Q4_0", .progress = stop, .ctx = &calls};
+    tn_quantize_options o = {.size = sizeof o, .progress = stop, .ctx = &calls};
     tempdir_write(out, "before", 6);
-    ck_assert_int_eq(tn_quantize("tests/data/models/qwen3", out, &o, &err), TN_E_CANCELLED);
+    ck_assert_int_eq(tn_quantize("tests/data/models/qwen3", out, "Q4_0", &o, &err), TN_E_CANCELLED);
     ck_assert_int_eq(calls, 3);
     char *left = tempdir_read(out, &size);
     ck_assert_str_eq(left, "before");
@@ -135,8 +233,8 @@ START_TEST(threads_change_nothing)
     for (int i = 0; i < 2; i++) {
         tn_error err = TN_ERROR_INIT;
         const char *out = tempdir_at(tempdir_new(), "q.gguf");
-        tn_quantize_options o = {.size = sizeof o, .type = "Q4_K_M", .threads = 1 + i};
-        ck_assert_msg(tn_quantize("models/demo", out, &o, &err) == TN_OK, "%s", err.message);
+        tn_quantize_options o = {.size = sizeof o, .threads = 1 + i};
+        ck_assert_msg(tn_quantize("models/demo", out, "Q4_K_M", &o, &err) == TN_OK, "%s", err.message);
         bytes[i] = tempdir_read(out, &size[i]);
     }
     ck_assert_uint_eq(size[0], size[1]);
@@ -171,6 +269,8 @@ int main(void)
     tcase_add_loop_test(tcase, eight_bits_say_the_same, 0, sizeof models / sizeof *models);
     tcase_add_loop_test(tcase, every_type_is_written, 0, sizeof types / sizeof *types);
     tcase_add_loop_test(tcase, what_cannot_be_said, 0, sizeof refused / sizeof *refused);
-    suite_add(tcase, cancelling_leaves_what_was_there, threads_change_nothing, a_file_is_written_again);
+    tcase_add_loop_test(tcase, a_tokenizer_is_written, 0, sizeof vocabularies / sizeof *vocabularies);
+    suite_add(tcase, a_folder_of_fp8, cancelling_leaves_what_was_there, threads_change_nothing,
+              a_file_is_written_again);
     return suite_run();
 }
