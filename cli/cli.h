@@ -18,6 +18,7 @@ typedef enum option_id {
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_THREADS,
+    OPT_DEQUANTISE,
     OPT_MAX_PACKED,
     OPT_NO_MEASURE,
     OPT_SAME_BITS,
@@ -75,6 +76,7 @@ typedef enum option_id {
     OPT_KIND,
     OPT_MAX_AGE,
     OPT_MAX_MB,
+    OPT_TYPE,
     OPT_COUNT
 } option_id;
 
@@ -164,6 +166,7 @@ tn_status read_all(const char *path, char **text, size_t *length, tn_error *err)
  * token for its end would be one that the text goes on behind. */
 tn_status read_prompt_text(const char *path, char **text, size_t *length, tn_error *err);
 
+bool is_gguf(const char *path);           /* by its name                                                  */
 bool holds_tokenizer(const char *folder); /* one of the files that tn_tokenizer_open reads there            */
 
 /* The tokens of a text file (or standard input), without special ones, by the tokenizer of a checkpoint folder. ids is
@@ -191,6 +194,7 @@ typedef struct table {
 void table_start(table *t, size_t columns, unsigned right);
 void table_cell(table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 tn_status table_print(table *t, tn_error *err); /* prints and frees                            */
+void table_free(table *t);                      /* without printing                            */
 
 /* Writes root, which is taken, on one line or on many. */
 tn_status json_print(json_t *root, bool one_line, tn_error *err);
@@ -287,7 +291,7 @@ tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_tokenize, command_check, command_chat, command_cache;
+    command_perplexity, command_tokenize, command_check, command_chat, command_cache, command_quantize;
 
 /* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
  * returned. */

@@ -3,9 +3,19 @@
 
 #include <string.h>
 
-const command *const commands[] = {&command_run,        &command_chat,     &command_kernels, &command_check,
-                                   &command_inspect,    &command_verify,   &command_logits,  &command_bench,
-                                   &command_perplexity, &command_tokenize, &command_cache,   NULL};
+const command *const commands[] = {&command_run,
+                                   &command_chat,
+                                   &command_kernels,
+                                   &command_check,
+                                   &command_inspect,
+                                   &command_verify,
+                                   &command_logits,
+                                   &command_bench,
+                                   &command_perplexity,
+                                   &command_tokenize,
+                                   &command_cache,
+                                   &command_quantize,
+                                   NULL};
 
 static void print_option(FILE *to, const option_spec *s)
 {
@@ -46,14 +56,13 @@ void help_command(FILE *to, const command *c)
 
 void help_program(FILE *to)
 {
-    fprintf(
-        to,
-        "usage: tenon COMMAND [options] ...\n"
-        "       tenon --kernels=auto MODEL PROMPT    (the same as tenon run)\n\n"
-        "Runs Hugging Face checkpoints, with fused kernels from drop-in plugins.\n"
-        "MODEL is a folder with config.json, *.safetensors and tokenizer.json, or the name ORG/NAME[@REVISION] of a\n"
-        "model that hf download has put into the cache of the Hugging Face Hub.\n\n"
-        "commands:\n");
+    fprintf(to, "usage: tenon COMMAND [options] ...\n"
+                "       tenon --kernels=auto MODEL PROMPT    (the same as tenon run)\n\n"
+                "Runs Hugging Face checkpoints, with fused kernels from drop-in plugins.\n"
+                "MODEL is a folder with config.json, *.safetensors and tokenizer.json, a .gguf file (of several the\n"
+                "first), or the name ORG/NAME[@REVISION] of a model that hf download has put into the cache of the\n"
+                "Hugging Face Hub.\n\n"
+                "commands:\n");
     for (const command *const *c = commands; *c; c++) {
         const char *summary = (*c)->summary;
         fprintf(to, "  %-10s  %.*s\n", (*c)->name, (int)strcspn(summary, "."), summary);

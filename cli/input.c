@@ -123,8 +123,16 @@ static bool holds(const char *folder, const char *name)
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, F_OK) == 0;
 }
 
+bool is_gguf(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".gguf") == 0;
+}
+
 bool holds_tokenizer(const char *folder)
 {
+    if (is_gguf(folder))
+        return true;
     return holds(folder, "tokenizer.json") || holds(folder, "tokenizer.json.gz") || holds(folder, "tokenizer.model");
 }
 

@@ -62,6 +62,8 @@ static tn_status print_memory(const workspace *w, const memory_use *use, tn_erro
     table_start(&t, 2, 2);
     table_cell(&t, "weights, mapped");
     table_cell(&t, "%s", bytes_text((double)info->weight_bytes, text));
+    table_cell(&t, "weights, re-laid");
+    table_cell(&t, "%s", bytes_text((double)info->relaid_bytes, text));
     table_cell(&t, "weights, converted to %s", tn_dtype_name(info->dtype));
     table_cell(&t, "%s", bytes_text((double)info->converted_bytes, text));
     table_cell(&t, "weights, packed by kernels");
@@ -102,11 +104,12 @@ static tn_status print_json(const workspace *w, const char *text, const memory_u
     if (use)
         json_object_set_new(
             root, "memory",
-            json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)w->info.weight_bytes,
-                      "converted_bytes", (json_int_t)w->info.converted_bytes, "packed_bytes",
-                      (json_int_t)w->info.packed_bytes, "packed", json_packed(use), "context", (json_int_t)use->context,
-                      "cache_bytes", (json_int_t)use->cache, "cache_bytes_per_1000",
-                      (json_int_t)use->cache_per_thousand, "arena_bytes", (json_int_t)use->arena));
+            json_pack("{s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)w->info.weight_bytes,
+                      "relaid_bytes", (json_int_t)w->info.relaid_bytes, "converted_bytes",
+                      (json_int_t)w->info.converted_bytes, "packed_bytes", (json_int_t)w->info.packed_bytes, "packed",
+                      json_packed(use), "context", (json_int_t)use->context, "cache_bytes", (json_int_t)use->cache,
+                      "cache_bytes_per_1000", (json_int_t)use->cache_per_thousand, "arena_bytes",
+                      (json_int_t)use->arena));
     return json_print(root, false, err);
 }
 

@@ -45,10 +45,10 @@ static int first_word(int argc, char **argv)
     return argc;
 }
 
-static bool is_folder(const char *path)
+static bool is_model(const char *path)
 {
     struct stat st;
-    return strchr(path, '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+    return strchr(path, '/') || is_gguf(path) || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
 static tn_status unknown_command(const char *word, tn_error *err)
@@ -153,7 +153,7 @@ static tn_status dispatch(int argc, char **argv, tn_error *err)
             argv[i] = argv[i - 1];
         return run_command(c, argc - 2, argv + 2, err);
     }
-    if (word == 1 && !is_folder(argv[1]))
+    if (word == 1 && !is_model(argv[1]))
         return unknown_command(argv[1], err);
     return run_command(&command_run, argc - 1, argv + 1, err);
 }

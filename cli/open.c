@@ -280,6 +280,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .progress = on_load,
                                 .progress_ctx = &w->progress,
                                 .training = option_given(o, OPT_TRAINING),
+                                .dequantise = option_given(o, OPT_DEQUANTISE),
                                 .applying = w->progress.enabled ? on_apply : NULL};
     progress_start(&w->progress, o);
     w->model = tn_model_open(folder, &options, err);

@@ -14,6 +14,7 @@ const option_spec common_options[] = {
     {OPT_DEVICE, "device", "NAME[:N]", 0, OPTION_TEXT, 0, 0,
      "where to compute: cpu, or a plugin's device and which of them"},
     {OPT_DTYPE, "dtype", "auto|f32|bf16|f16", 0, OPTION_CHOICE, 0, 0, "compute in this type; auto is the checkpoint's"},
+    {OPT_DEQUANTISE, "dequantise", NULL, 0, OPTION_FLAG, 0, 0, "copy quantised weights as plain values"},
     {OPT_THREADS, "threads", "N", 't', OPTION_INTEGER, 1, 1024,
      "threads to compute with; default: one per core; at most one per processor, or 4"},
     {OPT_MAX_PACKED, "max-packed-mb", "N", 0, OPTION_INTEGER, 0, 1099511627776.0,

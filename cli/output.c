@@ -159,6 +159,14 @@ static void print_row(const table *t, char *const *cells, const int *width)
     }
 }
 
+void table_free(table *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    *t = (table){0};
+}
+
 tn_status table_print(table *t, tn_error *err)
 {
     int width[16] = {0};
@@ -168,11 +176,8 @@ tn_status table_print(table *t, tn_error *err)
             width[i % t->columns] = cell_width(t->cells[i]);
     for (size_t r = 0; r < rows; r++)
         print_row(t, t->cells + r * t->columns, width);
-    for (size_t i = 0; i < t->count; i++)
-        free(t->cells[i]);
-    free(t->cells);
     bool failed = t->failed;
-    *t = (table){0};
+    table_free(t);
     return failed ? tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs") : TN_OK;
 }
 

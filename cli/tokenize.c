@@ -93,7 +93,8 @@ const command command_tokenize = {
     .missing = "no model given",
     .notes =
         "Without TEXT, and with -, standard input is read. Ids are written as 1,2,3, as \"1 2 3\" or as a JSON list.\n"
-        "MODEL is a folder that holds tokenizer.json, tokenizer.json.gz or tokenizer.model, or that file itself.",
+        "MODEL is a folder that holds tokenizer.json, tokenizer.json.gz or tokenizer.model, or that file itself, or a\n"
+        ".gguf.",
     .example = "  tenon tokenize models/demo \"And it came to pass\"\n"
                "  tenon tokenize models/demo --decode 296,354,473,290,619",
     .run = run_tokenize,

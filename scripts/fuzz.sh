@@ -51,7 +51,7 @@ search() {
 # Bytes of the longest input.
 length() {
     case $1 in
-    tokenizer | sentencepiece | graph | replay) echo 16384 ;;
+    tokenizer | sentencepiece | gguf | graph | replay) echo 16384 ;;
     *) echo 8192 ;;
     esac
 }

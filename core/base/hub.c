@@ -4,6 +4,7 @@
 #include "base/hub.h"
 
 #include "base/file.h"
+#include "base/gguf.h"
 #include "base/text.h"
 
 #include <dirent.h>
@@ -136,7 +137,8 @@ char *hub_find(const char *path, tn_error *err)
     struct stat st;
     hub_name n;
     found[0] = '\0';
-    if (stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR) && read_name(path, &n)) {
+    bool gone = !gguf_is_named(path) && stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
+    if (gone && read_name(path, &n)) {
         find_cache(cache);
         model_folder(&n, cache, model);
         text_cut(what, sizeof what,

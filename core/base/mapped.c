@@ -140,6 +140,14 @@ const void *mapped_data(const mapped *m)
     return (const void *)atomic_load(&m->start); /* NOLINT(performance-no-int-to-ptr)                    */
 }
 
+void mapped_forget(const void *data, size_t bytes)
+{
+    uintptr_t first = ((uintptr_t)data + page_size - 1) & ~(page_size - 1);
+    uintptr_t end = ((uintptr_t)data + bytes) & ~(page_size - 1);
+    if (first < end)
+        madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
+}
+
 tn_status mapped_check(const mapped *m, tn_error *err)
 {
     struct stat now;

@@ -16,6 +16,10 @@ void mapped_close(mapped *map);
 
 const void *mapped_data(const mapped *map);
 
+/* These bytes of a mapping were copied: whole pages of them leave this process's memory, and come back where they are
+ * read once more. */
+void mapped_forget(const void *data, size_t bytes);
+
 /* TN_E_INPUT, naming the file, where it was cut short or changed in place since it was mapped: what was computed from
  * it is not to be used. A file that another one replaced (by renaming) or that was removed is kept by the mapping.
  * Costs one stat. [any thread] */

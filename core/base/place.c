@@ -91,10 +91,8 @@ tn_status place_check_weights(const char *folder, tn_error *err)
                        "them to safetensors, or take a revision of the model that has model.safetensors",
                        pickle);
     if (gguf[0])
-        return tn_fail(err, TN_E_INPUT, folder,
-                       "holds its weights as GGUF (%s), which is not read; take the checkpoint in safetensors that it "
-                       "was made from",
-                       gguf);
+        return tn_fail(err, TN_E_INPUT, folder, "holds its weights as GGUF; give the file itself, such as %s/%s",
+                       folder, gguf);
     return TN_OK;
 }
 

@@ -4,8 +4,8 @@
 
 #include <tenon/error.h>
 
-/* TN_E_INPUT where weights that are read, in safetensors, are missing and others lie there: an adapter's, pickles,
- * GGUF. TN_OK also where there are none at all, which whoever reads them tells. */
+/* TN_E_INPUT where weights in safetensors are missing and others lie there: an adapter's, pickles, GGUF that is to be
+ * named itself. TN_OK also where there are none at all, which whoever reads them tells. */
 tn_status place_check_weights(const char *folder, tn_error *err);
 
 /* TN_E_INPUT where there is neither config.json nor a tokenizer: with the same words, or what to give instead. wanted:

@@ -10,6 +10,15 @@ typedef struct config_file config_file;
 typedef struct config_node config_node;
 
 config_file *config_open(const char *path, tn_error *err); /* owned */
+
+/* The same of a JSON object, which is taken; path is the file that messages name. Owned. */
+struct json_t;
+config_file *config_of(const char *path, struct json_t *object, tn_error *err);
+
+/* What a config.json of that .gguf would say (gguf_config.c). Owned. */
+struct gguf;
+config_file *gguf_config_read(const struct gguf *file, tn_error *err);
+
 void config_close(config_file *file);
 
 /* An object inside the file, and where the first error goes: after it (*status is then not TN_OK) every function below
@@ -27,6 +36,9 @@ config_reader config_root(const config_file *file, tn_status *status, tn_error *
 config_reader config_child(const config_reader *c, const char *key);
 bool config_has(const config_reader *c, const char *key);
 bool config_is_null(const config_reader *c, const char *key); /* present and null               */
+
+/* The key of that number, in the file's order; NULL: there are no more. */
+const char *config_key(const config_reader *c, int64_t index);
 
 /* The value of key, or fallback when it is absent. A value of another JSON type, or an integer outside min..max, is an
  * error; so is absence in the need_ form. A string lives as long as the file. */
@@ -82,8 +94,8 @@ typedef struct shards_parts {
 shards_parts shards_parts_of(const shards *set, const char *name);
 
 /* Adds a tensor that is made of others, or of another kind of file: tensor and parts are views into the set's files or
- * into memory of shards_keep. name is copied, file (for messages) borrowed. A name that is there already is TN_E_INPUT.
- */
+ * into memory of shards_keep. name is copied, file (for messages) borrowed. A name that is there already, and not
+ * hidden, is TN_E_INPUT. */
 tn_status shards_add(shards *set, const char *name, const char *file, const tn_tensor *tensor,
                      const shards_parts *parts, tn_error *err);
 
@@ -92,10 +104,26 @@ void shards_hide(shards *set, const char *name);
 
 /* Memory that lives as long as the set; NULL: out of memory. */
 void *shards_keep(shards *set, size_t bytes);
+int64_t shards_kept_bytes(const shards *set);
+
+/* A loop over 0..count-1 in pieces, as tn_parallel_for, which belongs to those above. */
+typedef void (*shards_loop)(int64_t count, int64_t grain,
+                            void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread), void *ctx);
+
+/* Where the folder is quantised (root, its config.json, has a quantization_config, or an older file beside it says so),
+ * its tensors become those of the plain one: codes with their parts, under the plain names. What lies in an order that
+ * no row can be read from is re-laid, and its pages of the file are given back. Afterwards nothing of it is unchecked.
+ * A set of another kind stays as it is. quantised.c */
+tn_status quantised_resolve(shards *set, const config_reader *root, shards_loop loop, tn_error *err);
+
+/* Its folder, or the first of its files. */
+const char *shards_folder(const shards *set);
 
 /* An empty set, and what its files are: gguf is taken. Owned. */
-struct gguf;
 shards *shards_of_gguf(struct gguf *file, tn_error *err);
+
+/* The same with all tensors of the file, by Hugging Face's names (gguf_names.c). */
+shards *gguf_names_open(struct gguf *file, tn_error *err);
 void shards_close(shards *set);
 
 /* A view into the read-only mapping, dense; false when there is no such tensor. The format does not promise that data
@@ -132,7 +160,8 @@ tn_status shards_check(const shards *set, tn_error *err);
 uint64_t shards_identity(const shards *set);
 int64_t shards_bytes(const shards *set);                         /* of all tensors                               */
 const char *shards_file_of(const shards *set, const char *name); /* for messages; NULL if absent */
-/* The first floating dtype met, in file order; TN_DTYPE_NONE when there is none. */
+/* bf16 where a tensor is quantised, else the first floating dtype met, in file order; TN_DTYPE_NONE when there is none.
+ */
 tn_dtype shards_dtype(const shards *set);
 
 #endif

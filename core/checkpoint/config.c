@@ -62,23 +62,37 @@ static tn_status parse(config_file *file, tn_error *err)
     if (!file->json)
         return tn_fail(err, TN_E_INPUT, file->path, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
                        at.text);
-    if (!json_is_object(file->json))
-        return tn_fail(err, TN_E_INPUT, file->path, "is not a JSON object");
-    file->root = add_node(file, NULL, "", file->json);
-    return file->root ? TN_OK : tn_fail(err, TN_E_MEMORY, file->path, "out of memory");
+    return json_is_object(file->json) ? TN_OK : tn_fail(err, TN_E_INPUT, file->path, "is not a JSON object");
+}
+
+/* Of object, which is taken, or of what the file holds where it is NULL. */
+static config_file *make(const char *path, json_t *object, tn_error *err)
+{
+    config_file *file = calloc(1, sizeof *file);
+    if (!file || !(file->path = strdup(path))) {
+        json_decref(object);
+        free(file);
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+        return NULL;
+    }
+    file->json = object;
+    tn_status status = object ? TN_OK : parse(file, err);
+    if (status == TN_OK && !(file->root = add_node(file, NULL, "", file->json)))
+        status = tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    if (status == TN_OK)
+        return file;
+    config_close(file);
+    return NULL;
 }
 
 config_file *config_open(const char *path, tn_error *err)
 {
-    config_file *file = calloc(1, sizeof *file);
-    if (file && (file->path = strdup(path))) {
-        if (parse(file, err) == TN_OK)
-            return file;
-    } else {
-        tn_fail(err, TN_E_MEMORY, path, "out of memory");
-    }
-    config_close(file);
-    return NULL;
+    return make(path, NULL, err);
+}
+
+config_file *config_of(const char *path, json_t *object, tn_error *err)
+{
+    return make(path, object, err);
 }
 
 void config_close(config_file *file)
@@ -160,6 +174,15 @@ bool config_has(const config_reader *c, const char *key)
 bool config_is_null(const config_reader *c, const char *key)
 {
     return json_is_null(json_object_get(c->node->object, key));
+}
+
+const char *config_key(const config_reader *c, int64_t index)
+{
+    json_t *object = *c->status == TN_OK ? (json_t *)c->node->object : NULL;
+    void *at = json_object_iter(object);
+    while (at && index-- > 0)
+        at = json_object_iter_next(object, at);
+    return json_object_iter_key(at);
 }
 
 config_reader config_child(const config_reader *c, const char *key)

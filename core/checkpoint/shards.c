@@ -39,6 +39,7 @@ struct shards {
     struct gguf *gguf; /* NULL: safetensors                                                           */
     void **kept;       /* memory for tensors that are made of others                                  */
     size_t kept_count;
+    int64_t kept_bytes;
     const char *zeros; /* what a record's tensors hold; NULL: a set of files                          */
     tn_dtype dtype;    /* of the files that a record stands for                                       */
 };
@@ -354,20 +355,30 @@ shards *shards_of_gguf(struct gguf *file, tn_error *err)
     return NULL;
 }
 
-tn_status shards_add(shards *set, const char *name, const char *file, const tn_tensor *tensor,
-                     const shards_parts *parts, tn_error *err)
+/* A place for a new name, which is copied; NULL: out of memory. */
+static located *append(shards *set, const char *name)
 {
     char *copy = strdup(name);
     if (!copy || !grow(set)) {
         free(copy);
-        return tn_fail(err, TN_E_MEMORY, file, "out of memory for tensor '%s'", name);
+        return NULL;
     }
-    if (!names_add(&set->index, copy, set->count)) {
-        free(copy);
-        return tn_fail(err, TN_E_INPUT, file, "tensor '%s' is there twice", name);
-    }
+    names_add(&set->index, copy, set->count);
     located *t = &set->tensors[set->count++];
-    *t = (located){.name = copy, .path = copy, .file = file, .tensor = *tensor};
+    *t = (located){.name = copy, .path = copy};
+    return t;
+}
+
+tn_status shards_add(shards *set, const char *name, const char *file, const tn_tensor *tensor,
+                     const shards_parts *parts, tn_error *err)
+{
+    size_t at;
+    if (names_find(&set->index, name, &at) && !set->tensors[at].hidden)
+        return tn_fail(err, TN_E_INPUT, file, "tensor '%s' is there twice", name);
+    located *t = names_find(&set->index, name, &at) ? &set->tensors[at] : append(set, name);
+    if (!t)
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory for tensor '%s'", name);
+    *t = (located){.name = t->name, .path = t->path, .file = file, .tensor = *tensor};
     if (parts)
         t->parts = *parts;
     set->bytes += (int64_t)tn_dtype_bytes(tensor->dtype, tn_tensor_count(tensor));
@@ -377,8 +388,16 @@ tn_status shards_add(shards *set, const char *name, const char *file, const tn_t
 void shards_hide(shards *set, const char *name)
 {
     size_t i;
-    if (names_find(&set->index, name, &i))
-        set->tensors[i].hidden = set->tensors[i].taken = true;
+    if (!names_find(&set->index, name, &i) || set->tensors[i].hidden)
+        return;
+    located *t = &set->tensors[i];
+    t->hidden = t->taken = true;
+    set->bytes -= (int64_t)tn_dtype_bytes(t->tensor.dtype, tn_tensor_count(&t->tensor));
+}
+
+const char *shards_folder(const shards *set)
+{
+    return set->folder;
 }
 
 void *shards_keep(shards *set, size_t bytes)
@@ -387,9 +406,16 @@ void *shards_keep(shards *set, size_t bytes)
     void *memory = kept ? aligned_alloc(64, (bytes / 64 + 1) * 64) : NULL;
     if (kept)
         set->kept = kept;
-    if (memory)
+    if (memory) {
         kept[set->kept_count++] = memory;
+        set->kept_bytes += (int64_t)bytes;
+    }
     return memory;
+}
+
+int64_t shards_kept_bytes(const shards *set)
+{
+    return set->kept_bytes;
 }
 
 shards_parts shards_parts_of(const shards *set, const char *name)
@@ -442,8 +468,16 @@ const char *shards_file_of(const shards *set, const char *name)
     return set->zeros ? set->folder : set->tensors[i].file;
 }
 
+static bool is_quantised(const located *t)
+{
+    return t->parts.scale.dtype != TN_DTYPE_NONE || tn_dtype_block_elements(t->tensor.dtype) > 1;
+}
+
 tn_dtype shards_dtype(const shards *set)
 {
+    for (size_t i = 0; i < set->count; i++)
+        if (is_quantised(&set->tensors[i]))
+            return TN_BF16;
     for (size_t i = 0; i < set->count; i++) {
         tn_dtype dtype = set->tensors[i].tensor.dtype;
         if (dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16 || dtype == TN_F64)

@@ -66,7 +66,9 @@ static size_t linear_backward_scratch(const tn_call *call)
         return 0;
     tn_tensor g = linear_upstream(call);
     /* Which gradients are wanted may be unknown yet, and so may be their addresses. */
-    product dx = {.form = GEMM_NN, .a = &g, .w = w}, dw = {.form = GEMM_TN, .a = &g, .w = &call->in[0]};
+    weight codes;
+    product dx = {.form = GEMM_NN, .a = &g, .w = w, .quantised = linear_quantised(call, &codes)};
+    product dw = {.form = GEMM_TN, .a = &g, .w = &call->in[0]};
     sums db = sums_shape(rows_count(&g), rows_width(&g));
     size_t sizes[] = {product_scratch(&dx), product_scratch(&dw), sums_bytes(&db)}, most = 0;
     for (int i = 0; i < 3; i++)

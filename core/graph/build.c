@@ -418,6 +418,8 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
     }
     module->parameters += tn_tensor_count(out);
     module->bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
+    if (!module->dtype && ndim > 1)
+        module->dtype = out->dtype;
     return true;
 }
 

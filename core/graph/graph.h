@@ -17,6 +17,7 @@ struct graph_module {
     graph_site *site;          /* or NULL. One whose outer site is of this module too is what the module does
                                   together with what precedes it: the norm of a sum                      */
     int64_t parameters, bytes; /* of its own tensors                                             */
+    tn_dtype dtype;            /* of its own matrices, of several the first; TN_DTYPE_NONE: it has none */
     bool apart;                /* it and what is inside takes no part in steps of tokens: a tower         */
 };
 

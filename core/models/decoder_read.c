@@ -26,12 +26,13 @@ static void read_attention(const config_reader *c, decoder_spec *s)
                     (long long)a->kv_heads);
 }
 
-/* The rotation of most models. */
-static void read_rope(decoder_spec *s)
+/* The rotation of most models. Some architectures of .gguf have the rows of q and k in turns. */
+static void read_rope(const config_reader *c, decoder_spec *s)
 {
     const gqa_spec *a = &s->layer.attention;
+    bool pairs = config_bool(c, "gguf_rope_pairs", false);
     s->rope[0] = (decoder_rope){.site = {.function = "apply_rotary_pos_emb",
-                                         .style = TN_ROPE_HALF,
+                                         .style = pairs ? TN_ROPE_INTERLEAVED : TN_ROPE_HALF,
                                          .heads = a->heads,
                                          .kv_heads = a->kv_heads,
                                          .head_dim = a->head_dim},
@@ -61,7 +62,7 @@ void decoder_read(const config_reader *c, decoder_spec *s)
     s->theta = s->theta != 0 ? s->theta : 10000;
     read_norm(c, s);
     read_attention(c, s);
-    read_rope(s);
+    read_rope(c, s);
     if (config_list(c, "layer_types") >= 0 && config_list(c, "layer_types") != s->layers)
         config_fail(c, "layer_types", "has %lld entries, num_hidden_layers is %lld",
                     (long long)config_list(c, "layer_types"), (long long)s->layers);

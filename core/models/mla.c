@@ -2,13 +2,14 @@
 #include "models/mla.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { MAX_DIM = 1 << 16 };
 
 typedef struct mla {
     graph_site *q_a, *q_norm, *q_b; /* q_a NULL: q_b is q_proj                                   */
-    graph_site *kv_a, *kv_norm, *kv_b, *o;
+    graph_site *kv_a, *kv_norm, *o;
     graph_site *site;          /* ATTENTION                                                      */
     tn_site *absorb, *expand;  /* GROUPED_MATMUL by head: queries to latents, latents to values  */
     tn_site *copy, *row_scale; /* row_scale: or NULL                                             */
@@ -79,25 +80,62 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_
     return s;
 }
 
-/* A product with rows first .. first + count - 1 of every head's part of kv_b_proj: [in,out] to absorb what would meet
- * keys, [out,in] to expand values. */
-static tn_site *build_product(graph_builder *b, const graph_module *m, const mla_spec *spec, const graph_site *kv_b,
-                              tn_layout layout, int64_t first, int64_t count)
+/* A product with a matrix of every head: to absorb what would meet keys, or to expand values. */
+static tn_site *build_product(graph_builder *b, const graph_module *m, const tn_tensor *list, int64_t heads,
+                              tn_layout layout, int64_t in, int64_t out)
 {
     tn_site *step = build_step(b, m, TN_OP_GROUPED_MATMUL, 0);
-    tn_tensor *list = step ? calloc((size_t)spec->heads, sizeof *list) : NULL;
-    if (!list)
-        return step ? build_fail(b, TN_E_MEMORY, m->path, "out of memory") : NULL;
-    for (int64_t n = 0; n < spec->heads; n++)
-        list[n] = build_rows(b, kv_b->site.param[TN_ROLE_WEIGHT].tensors, n * (spec->nope + spec->v) + first, count);
-    build_step_params(b, step, TN_ROLE_WEIGHT, list, spec->heads);
-    free(list);
-    bool absorbs = layout == TN_LAYOUT_LIST_IO;
+    build_step_params(b, step, TN_ROLE_WEIGHT, list, heads);
+    if (!step)
+        return NULL;
     step->meaning[TN_AXIS_LAYOUT] = layout;
-    step->dim[TN_DIM_HIDDEN] = absorbs ? count : spec->kv_rank;
-    step->dim[TN_DIM_OUT] = absorbs ? spec->kv_rank : count;
-    step->dim[TN_DIM_EXPERTS] = spec->heads;
+    step->dim[TN_DIM_HIDDEN] = in;
+    step->dim[TN_DIM_OUT] = out;
+    step->dim[TN_DIM_EXPERTS] = heads;
     return step;
+}
+
+/* Both products, with rows of kv_b_proj; those for keys as [in,out]. list has room for a head each. */
+static void build_products(graph_builder *b, graph_module *m, const mla_spec *spec, tn_tensor *list, mla *a)
+{
+    int64_t rows = spec->nope + spec->v;
+    const graph_site *kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL);
+    if (!kv_b)
+        return;
+    const tn_tensor *weight = kv_b->site.param[TN_ROLE_WEIGHT].tensors;
+    for (int64_t n = 0; n < spec->heads; n++)
+        list[n] = build_rows(b, weight, n * rows, spec->nope);
+    a->absorb = build_product(b, kv_b->module, list, spec->heads, TN_LAYOUT_LIST_IO, spec->nope, spec->kv_rank);
+    for (int64_t n = 0; n < spec->heads; n++)
+        list[n] = build_rows(b, weight, n * rows + spec->nope, spec->v);
+    a->expand = build_product(b, kv_b->module, list, spec->heads, TN_LAYOUT_EXPERT_LIST, spec->kv_rank, spec->v);
+}
+
+/* One of them of files that have kv_b_proj in two (.gguf), head by head, those for keys turned. */
+static tn_site *build_half(graph_builder *b, graph_module *parent, const char *name, tn_tensor *list, int64_t heads,
+                           int64_t in, int64_t out)
+{
+    graph_module *m = build_module(b, parent, name, "Linear");
+    for (int64_t n = 0; n < heads && m; n++) {
+        char tensor[32];
+        snprintf(tensor, sizeof tensor, "%lld.weight", (long long)n);
+        build_tensor(b, m, tensor, 2, (int64_t[]){out, in}, &list[n]);
+    }
+    return build_product(b, m, list, heads, TN_LAYOUT_EXPERT_LIST, in, out);
+}
+
+static void build_kv_b(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
+{
+    tn_tensor *list = m ? calloc((size_t)spec->heads, sizeof *list) : NULL;
+    if (!list) {
+        build_fail(b, TN_E_MEMORY, "graph", "out of memory");
+    } else if (build_has(b, m, "k_b_proj.0.weight")) {
+        a->absorb = build_half(b, m, "k_b_proj", list, spec->heads, spec->nope, spec->kv_rank);
+        a->expand = build_half(b, m, "v_b_proj", list, spec->heads, spec->kv_rank, spec->v);
+    } else {
+        build_products(b, m, spec, list, a);
+    }
+    free(list);
 }
 
 static void build_queries(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
@@ -123,15 +161,11 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
     build_queries(b, m, spec, a);
     a->kv_a = parts_linear(b, m, "kv_a_proj_with_mqa", spec->hidden, rank + spec->rope, spec->bias, NULL);
     a->kv_norm = parts_norm(b, m, "kv_a_layernorm", &spec->norm, rank, false);
-    a->kv_b = parts_linear(b, m, "kv_b_proj", rank, heads * (spec->nope + spec->v), false, NULL);
+    build_kv_b(b, m, spec, a);
     a->o = parts_linear(b, m, "o_proj", heads * spec->v, spec->hidden, spec->bias, NULL);
     a->copy = build_step(b, m, TN_OP_COPY, rank);
     if (spec->scale_q)
         a->row_scale = build_step(b, m, TN_OP_ROW_SCALE, heads * (spec->nope + spec->rope));
-    if (!a->kv_b)
-        return;
-    a->absorb = build_product(b, a->kv_b->module, spec, a->kv_b, TN_LAYOUT_LIST_IO, 0, spec->nope);
-    a->expand = build_product(b, a->kv_b->module, spec, a->kv_b, TN_LAYOUT_EXPERT_LIST, spec->nope, spec->v);
 }
 
 static model_layer mla_cache(const void *from)

@@ -184,6 +184,14 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
     free(list);
 }
 
+/* Does the file have the stacks, or should it? */
+static bool is_stacked(const graph_builder *b, const graph_module *m, const moe_parts_names *n)
+{
+    char name[64];
+    snprintf(name, sizeof name, "0.%s.weight", n->gate);
+    return n->stacks ? !build_has(b, m, name) : build_has(b, m, n->all_gate_up);
+}
+
 graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_parts_spec *spec, graph_site *outer)
 {
     const moe_parts_names *n = spec->names;
@@ -192,7 +200,7 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
     tn_layout layout = TN_LAYOUT_EXPERT_LIST;
     if (!s)
         return NULL;
-    if (!n->gate || build_has(b, m, n->all_gate_up))
+    if (is_stacked(b, m, n))
         layout = read_stacked(b, m, spec, s);
     else
         read_list(b, m, spec, s);

@@ -12,6 +12,7 @@ typedef struct moe_parts_names {
     const char *router, *experts; /* modules inside the block                                       */
     const char *gate, *up, *down; /* of one expert                                            */
     const char *all_gate_up, *all_down;
+    bool stacks; /* files that have neither lack the stacks                                         */
     /* Below: NULL where the modeling file has nothing of the kind. */
     const char *router_linear;           /* Linear inside the router that has its weight                         */
     const char *correction;              /* tensor of the correction bias, in the router, or                     */
@@ -22,7 +23,8 @@ typedef struct moe_parts_names {
     const char *shared_gate;             /* Linear inside the block: its sigmoid is a factor of the shared expert */
 } moe_parts_names;
 
-/* What files call the parts: most; those whose matrices have numbers; those whose experts are stacked only. */
+/* What files call the parts: most; those whose matrices have numbers; those whose experts are stacked, unless they are
+ * quantised. */
 #define MOE_PARTS_USUAL                                                                                                \
     .router = "gate", .experts = "experts", .gate = "gate_proj", .up = "up_proj", .down = "down_proj",                 \
     .all_gate_up = "gate_up_proj", .all_down = "down_proj"
@@ -30,7 +32,8 @@ typedef struct moe_parts_names {
     .router = "gate", .experts = "experts", .gate = "w1", .up = "w3", .down = "w2", .all_gate_up = "gate_up_proj",     \
     .all_down = "down_proj"
 #define MOE_PARTS_STACKED                                                                                              \
-    .router = "router", .experts = "experts", .all_gate_up = "gate_up_proj", .all_down = "down_proj"
+    .router = "router", .experts = "experts", .gate = "gate_proj", .up = "up_proj", .down = "down_proj",               \
+    .all_gate_up = "gate_up_proj", .all_down = "down_proj", .stacks = true
 
 /* Regular classes: what they begin with, and how those of block and router go on. */
 #define MOE_PARTS_CLASSES(prefix, of_block, of_router)                                                                 \

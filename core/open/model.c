@@ -1,5 +1,6 @@
 /* Opening a checkpoint folder as a model. */
 #include "base/clock.h"
+#include "base/gguf.h"
 #include "base/hub.h"
 #include "base/notices.h"
 #include "base/place.h"
@@ -37,7 +38,7 @@ static tn_status check_folder(const char *folder, tn_error *err)
         return tn_fail(err, TN_E_INPUT, folder, "cannot be opened: %s; check the path and its permissions",
                        strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return tn_fail(err, TN_E_INPUT, folder, "is not a folder; give the folder that holds config.json");
+        return tn_fail(err, TN_E_INPUT, folder, "is not a folder; give the folder that holds config.json, or a .gguf");
     return TN_OK;
 }
 
@@ -49,9 +50,6 @@ static tn_status find_arch(tn_model *m, tn_error *err)
     const char *type = config_str(&root, "model_type", NULL);
     if (status == TN_OK && !type)
         config_fail(&root, "model_type", "is missing; this is not a model's config");
-    if (config_has(&root, "quantization_config"))
-        config_fail(&root, "quantization_config",
-                    "is there: the model is quantised, which is not supported; use the plain checkpoint");
     if (status != TN_OK)
         return status;
     if (!(m->arch = models_find(type, err)))
@@ -64,6 +62,16 @@ static tn_status find_arch(tn_model *m, tn_error *err)
         config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
                     m->arch->class_name, type);
     return status;
+}
+
+/* Opens the files; what they hold quantised is found under the names of the plain checkpoint. */
+static tn_status open_weights(tn_model *m, const char *folder, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader root = config_root(m->config, &status, err);
+    if (!m->weights && !(m->weights = shards_open(folder, err)))
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    return quantised_resolve(m->weights, &root, tn_parallel_for, err);
 }
 
 /* The dtype asked for, else the config's, else the checkpoint's. */
@@ -148,6 +156,7 @@ static void fill_info(tn_model *m)
     m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
     m->info.parameters = count_parameters(m->target.graph->root);
     m->info.weight_bytes = shards_bytes(m->weights);
+    m->info.relaid_bytes = shards_kept_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
 }
 
@@ -169,25 +178,54 @@ static void tell_unread(const tn_model *m)
                     m->folder, count, shards_count(m->weights), first);
 }
 
+/* Is m->folder a file that stands for a folder? */
+static bool is_gguf(const tn_model *m)
+{
+    return gguf_is_named(m->folder) && check_folder(m->folder, NULL) != TN_OK;
+}
+
+static tn_status check_places(const tn_model *m, tn_error *err)
+{
+    tn_status status = check_folder(m->folder, err);
+    if (status == TN_OK)
+        status = place_check(m->folder, "config.json", err);
+    return status == TN_OK && !m->weights ? place_check_weights(m->folder, err) : status;
+}
+
+static tn_status open_config(tn_model *m, tn_error *err)
+{
+    tn_status status = check_places(m, err);
+    char *path = status == TN_OK ? path_in(m->folder, "config.json") : NULL;
+    if (path)
+        m->config = config_open(path, err);
+    else if (status == TN_OK)
+        status = tn_fail(err, TN_E_MEMORY, m->folder, "out of memory");
+    free(path);
+    return m->config ? TN_OK : status != TN_OK ? status : err->code;
+}
+
+/* The config and, where they are not given, the weights. */
+static tn_status open_gguf(tn_model *m, tn_error *err)
+{
+    gguf *file = gguf_open(m->folder, err);
+    if (!file)
+        return err->code;
+    m->config = gguf_config_read(file, err);
+    if (m->config && !m->weights)
+        m->weights = gguf_names_open(file, err);
+    else
+        gguf_close(file);
+    return m->config && m->weights ? TN_OK : err->code;
+}
+
 static tn_status open_parts(tn_model *m, const char *name, const tn_model_options *options, tn_error *err)
 {
     const char *folder = m->folder = hub_find(name, err);
     if (!folder)
         return err->code;
-    tn_status status = check_folder(folder, err);
-    if (status == TN_OK)
-        status = place_check(folder, "config.json", err);
-    if (status == TN_OK && !m->weights)
-        status = place_check_weights(folder, err);
+    tn_status status = is_gguf(m) ? open_gguf(m, err) : open_config(m, err);
     if (status != TN_OK)
         return status;
-    char *path = path_in(folder, "config.json");
-    if (!path)
-        return tn_fail(err, TN_E_MEMORY, folder, "out of memory");
-    m->config = config_open(path, err);
-    free(path);
-    if (!m->config)
-        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
     if ((status = find_arch(m, err)) != TN_OK)
         return status;
     int32_t ordinal;
@@ -197,8 +235,8 @@ static tn_status open_parts(tn_model *m, const char *name, const tn_model_option
     if ((status = device_open(&m->device, found, ordinal, registry_device_file(found->name) != NULL, err)) != TN_OK)
         return status;
     m->target.device = &m->device;
-    if (!m->weights && !(m->weights = shards_open(folder, err)))
-        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    if ((status = open_weights(m, folder, err)) != TN_OK)
+        return status;
     m->target.weights_identity = shards_identity(m->weights);
     if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
         return status;
@@ -243,7 +281,8 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
     status = model_files_check(m, status, &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
-        char *path = m->folder && !strcmp(local.where, "config.json") ? path_in(m->folder, "config.json") : NULL;
+        bool config = m->folder && !strcmp(local.where, "config.json");
+        char *path = !config ? NULL : is_gguf(m) ? strdup(m->folder) : path_in(m->folder, "config.json");
         if (m->folder)
             hub_explain(folder, m->folder, &local);
         tn_fail(err, local.code, path ? path : local.where, "%s", local.message);

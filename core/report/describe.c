@@ -1,6 +1,7 @@
 /* The module tree with its sites and who has them: as indented text, and the choice among the formats. */
 #include "report/describe.h"
 
+#include "base/blocks.h"
 #include "report/report.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 /* Widths of the first columns; measured by a first pass that writes nothing. */
 typedef struct columns {
     text *out; /* NULL: measure                                                                  */
-    int name, class_name;
+    int name, class_name, weights;
     bool failed; /* no memory, in either pass                                                      */
 } columns;
 
@@ -46,21 +47,32 @@ static void add_site(const describe_view *view, const tn_site_report *site, int 
     add_verdicts(view, site, indent, out);
 }
 
+/* The type and size of a module's own weights, where these are quantised; else nothing. Returns the length. */
+static size_t weights_text(const graph_module *m, char out[static 48])
+{
+    if (!blocks_is_quantised(m->dtype))
+        return text_cut(out, 48, "%s", "");
+    return text_cut(out, 48, "%s, %.4g MiB", tn_dtype_name(m->dtype), (double)m->bytes / (1 << 20));
+}
+
 static void add_line(const describe_view *view, columns *c, const graph_module *m, const char *prefix, const char *name,
                      size_t count, int depth)
 {
     size_t width = 2 * (size_t)depth + strlen(prefix) + strlen(name);
     const tn_site_report *site = describe_site(view, m), *outer = describe_shown_outer(view, m);
+    char weights[48];
+    size_t length = weights_text(m, weights);
     if (!c->out) {
         widen(&c->name, width);
         widen(&c->class_name, strlen(m->class_name));
+        widen(&c->weights, length ? length + 2 : 0);
         if (outer)
             widen(&c->name, 2 * (size_t)depth + strlen(OUTER_NAME));
         return;
     }
     text_add(c->out, "%*s%s%s%*s", 2 * depth, "", prefix, name, c->name - (int)width + 2, "");
-    if (site || count > 1)
-        text_add(c->out, "%-*s", c->class_name + 2, m->class_name);
+    if (site || count > 1 || length)
+        text_add(c->out, "%-*s%-*s", c->class_name + 2, m->class_name, site || count > 1 ? c->weights : 0, weights);
     else
         text_add(c->out, "%s", m->class_name);
     if (site)
@@ -70,7 +82,8 @@ static void add_line(const describe_view *view, columns *c, const graph_module *
     else
         text_add(c->out, "\n");
     if (outer) {
-        text_add(c->out, "%*s%-*s%*s", 2 * depth, "", c->name + 2 - 2 * depth, OUTER_NAME, c->class_name + 2, "");
+        text_add(c->out, "%*s%-*s%*s", 2 * depth, "", c->name + 2 - 2 * depth, OUTER_NAME,
+                 c->class_name + 2 + c->weights, "");
         add_site(view, outer, 2 * depth + 4, c->out);
     }
 }

@@ -49,8 +49,8 @@ static bool same_site(const describe_view *view, const tn_site_report *x, const 
 
 static bool same_inside(const describe_view *view, const graph_module *a, const graph_module *b)
 {
-    if (!same_string(a->class_name, b->class_name) || a->parameters != b->parameters ||
-        !same_site(view, describe_site(view, a), describe_site(view, b)) ||
+    if (!same_string(a->class_name, b->class_name) || a->parameters != b->parameters || a->bytes != b->bytes ||
+        a->dtype != b->dtype || !same_site(view, describe_site(view, a), describe_site(view, b)) ||
         !same_site(view, describe_shown_outer(view, a), describe_shown_outer(view, b)))
         return false;
     const graph_module *x = a->first_child, *y = b->first_child;

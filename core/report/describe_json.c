@@ -77,7 +77,11 @@ static void add_modules(const describe_view *view, const graph_module *parent, i
         add_string(out, "path", m->path);
         text_add(out, ", ");
         add_string(out, "class", m->class_name);
-        text_add(out, ", \"parameters\": %lld", (long long)m->parameters);
+        text_add(out, ", \"parameters\": %lld, \"bytes\": %lld", (long long)m->parameters, (long long)m->bytes);
+        if (m->dtype) {
+            text_add(out, ", ");
+            add_string(out, "weights", tn_dtype_name(m->dtype));
+        }
         if (site)
             add_site(view, "site", site, out);
         if (outer)

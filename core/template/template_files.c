@@ -1,6 +1,7 @@
-/* chat_template.jinja, tokenizer_config.json and their kin. */
+/* chat_template.jinja, tokenizer_config.json and their kin; the metadata of a .gguf. */
 #include "template/template_files.h"
 #include "base/file.h"
+#include "base/gguf.h"
 #include "base/json_memory.h"
 
 #include <errno.h>
@@ -169,6 +170,64 @@ static tn_status read_templates(template_files *files, json_t *config, const cha
     return status;
 }
 
+/* ---- the metadata of a .gguf --------------------------------------------------------------------------- */
+
+#define GGUF_TEMPLATE "tokenizer.chat_template"
+
+/* The text of a key; one that is absent stays NULL. */
+static tn_status keep_value(char **source, size_t *size, const gguf *file, const char *key, tn_error *err)
+{
+    const char *text = gguf_text(file, key);
+    if (!text && gguf_kind_of(file, key) != GGUF_ABSENT)
+        return tn_fail(err, TN_E_INPUT, key, "is no string in %s; correct the file", gguf_path(file, 0));
+    *size = text ? strlen(text) : 0;
+    *source = text ? strdup(text) : NULL;
+    return text && !*source ? tn_fail(err, TN_E_MEMORY, key, "out of memory") : TN_OK;
+}
+
+/* What is no token is told by whoever reads those. */
+static tn_status take_gguf_tokens(template_files *files, const gguf *file, tn_error *err)
+{
+    static const char *const names[][2] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
+                                           {"eos_token", "tokenizer.ggml.eos_token_id"},
+                                           {"unk_token", "tokenizer.ggml.unknown_token_id"},
+                                           {"pad_token", "tokenizer.ggml.padding_token_id"}};
+    files->tokens = json_object();
+    for (size_t i = 0; files->tokens && i < sizeof names / sizeof *names; i++) {
+        int64_t id = -1;
+        size_t length = 0;
+        const char *text =
+            gguf_integer(file, names[i][1], &id) ? gguf_array_text(file, "tokenizer.ggml.tokens", id, &length) : NULL;
+        if (text && json_object_set_new(files->tokens, names[i][0], json_stringn(text, length)) != 0)
+            return tn_fail(err, TN_E_MEMORY, gguf_path(file, 0), "out of memory");
+    }
+    return files->tokens ? TN_OK : tn_fail(err, TN_E_MEMORY, gguf_path(file, 0), "out of memory");
+}
+
+static tn_status take_gguf(template_files *files, const gguf *file, tn_error *err)
+{
+    strcpy(files->name, GGUF_TEMPLATE);
+    tn_status status = keep_value(&files->usual, &files->usual_size, file, GGUF_TEMPLATE, err);
+    if (status == TN_OK && !files->usual)
+        status = tn_fail(err, TN_E_INPUT, gguf_path(file, 0),
+                         "has no chat template: key '" GGUF_TEMPLATE "' is missing; take a file that has it");
+    if (status == TN_OK)
+        status = keep_value(&files->tools, &files->tools_size, file, GGUF_TEMPLATE ".tool_use", err);
+    return status == TN_OK ? take_gguf_tokens(files, file, err) : status;
+}
+
+static tn_status read_gguf(template_files *files, const char *path, tn_error *err)
+{
+    gguf *file = gguf_open(path, err);
+    if (!file)
+        return err->code;
+    tn_status status = take_gguf(files, file, err);
+    if (status == TN_OK)
+        status = gguf_check(file, err);
+    gguf_close(file);
+    return status;
+}
+
 tn_status template_files_read(template_files *files, const char *path, tn_error *err)
 {
     struct stat st;
@@ -178,6 +237,8 @@ tn_status template_files_read(template_files *files, const char *path, tn_error 
         return tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; give a folder or a template", strerror(errno));
     if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
         return tn_fail(err, TN_E_INPUT, path, "the path is too long; use a shorter one");
+    if (!S_ISDIR(st.st_mode) && gguf_is_named(path))
+        return read_gguf(files, path, err);
     bool is_folder = S_ISDIR(st.st_mode);
     char *slash = strrchr(folder, '/');
     const char *name = slash ? path + (slash - folder) + 1 : path;

@@ -13,7 +13,7 @@ typedef struct template_files {
     json_t *tokens; /* special tokens by their names       */
 } template_files;
 
-/* path: a folder, or a file with a template. */
+/* path: a folder, a .gguf, or a file with a template. err is not NULL. */
 tn_status template_files_read(template_files *files, const char *path, tn_error *err);
 void template_files_free(template_files *files);
 

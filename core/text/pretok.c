@@ -6,6 +6,7 @@
 #include "text/buffer.h"
 #include "text/doc.h"
 #include "text/regex.h"
+#include "text/scanner.h"
 #include "text/spans.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -18,7 +19,6 @@
     "UnicodeScripts, Whitespace and WhitespaceSplit"
 
 /* What ByteLevel splits by unless told otherwise: the contractions, letters, digits, others and spaces of GPT-2. */
-#define BYTE_LEVEL_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
 int32_t pretok_byte_char(unsigned char byte)
 {
@@ -97,7 +97,7 @@ static tn_status load_byte_level(pretok *t, const doc_node *node, doc_reader *r)
     if (prefix)
         add_op(t, (pretok_op){.kind = PRETOK_PREFIX_SPACE}, r);
     if (words) {
-        regex *re = regex_new(BYTE_LEVEL_WORDS, strlen(BYTE_LEVEL_WORDS), false, r);
+        regex *re = regex_new(SCANNER_GPT2, strlen(SCANNER_GPT2), false, r);
         add_op(t, (pretok_op){.pattern = re, .behaviour = PRETOK_ISOLATED}, r);
     }
     return add_op(t, (pretok_op){.kind = PRETOK_BYTES}, r);

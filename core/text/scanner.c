@@ -10,33 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENGLISH "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-#define SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-#define SPACE "|\\s+(?!\\S)|\\s+"
-#define LINES "|\\s*[\\r\\n]+" SPACE
-#define WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-
-/* Of GPT-2, of Qwen2, of Llama 3, and of Qwen3.5. */
 const scanner_rule scanner_rules[] = {
-    {.pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" SPACE,
-     .spaced_numbers = true,
-     .most_digits = SIZE_MAX},
-    {.pattern = ENGLISH WORD "|\\p{N}" SIGNS LINES,
-     .any_case = true,
-     .any_prefix = true,
-     .lines = true,
-     .most_digits = 1},
-    {.pattern = ENGLISH WORD "|\\p{N}{1,3}" SIGNS LINES,
-     .any_case = true,
-     .any_prefix = true,
-     .lines = true,
-     .most_digits = 3},
-    {.pattern = ENGLISH "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" LINES,
-     .any_case = true,
-     .any_prefix = true,
-     .marks = true,
-     .lines = true,
-     .most_digits = 1},
+    {.pattern = SCANNER_GPT2, .spaced_numbers = true, .most_digits = SIZE_MAX},
+    {.pattern = SCANNER_QWEN2, .any_case = true, .any_prefix = true, .lines = true, .most_digits = 1},
+    {.pattern = SCANNER_LLAMA3, .any_case = true, .any_prefix = true, .lines = true, .most_digits = 3},
+    {.pattern = SCANNER_QWEN35, .any_case = true, .any_prefix = true, .marks = true, .lines = true, .most_digits = 1},
 };
 const size_t scanner_count = sizeof scanner_rules / sizeof scanner_rules[0];
 

@@ -6,6 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Those of GPT-2, of Qwen2, of Llama 3, and of Qwen3.5. */
+#define SCANNER_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" SCANNER_SPACE
+#define SCANNER_QWEN2 SCANNER_ENGLISH SCANNER_WORD "|\\p{N}" SCANNER_SIGNS SCANNER_LINES
+#define SCANNER_LLAMA3 SCANNER_ENGLISH SCANNER_WORD "|\\p{N}{1,3}" SCANNER_SIGNS SCANNER_LINES
+#define SCANNER_QWEN35                                                                                                 \
+    SCANNER_ENGLISH "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SCANNER_LINES
+
+/* What they are made of. */
+#define SCANNER_ENGLISH "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+#define SCANNER_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define SCANNER_SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+#define SCANNER_SPACE "|\\s+(?!\\S)|\\s+"
+#define SCANNER_LINES "|\\s*[\\r\\n]+" SCANNER_SPACE
+
 typedef struct scanner scanner;
 
 /* What a scanner does: these expressions differ only in a few places. */

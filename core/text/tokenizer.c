@@ -1,6 +1,7 @@
 /* A tokenizer: opened from its file, and text to ids. */
 #include "text/tokenizer.h"
 
+#include "base/gguf.h"
 #include "base/hub.h"
 #include "base/place.h"
 #include "base/structs.h"
@@ -9,6 +10,7 @@
 #include "text/buffer.h"
 #include "text/decode.h"
 #include "text/doc.h"
+#include "text/gguf_tokenizer.h"
 #include "text/normalize.h"
 #include "text/post.h"
 #include "text/pretok.h"
@@ -46,22 +48,44 @@ static bool ends_with(const char *path, const char *end)
     return length >= n && strcmp(path + length - n, end) == 0;
 }
 
-/* The tokenizer.json at path, or the one that stands for a SentencePiece model. Owned. */
-static doc *open_document(const char *path, tn_error *err)
+/* Appends the tokenizer.json that stands for what is at path. */
+static tn_status convert_to_json(const char *path, buffer *json, tn_error *err)
 {
+    if (gguf_is_named(path))
+        return gguf_tokenizer_convert(path, json, err);
     size_t size = 0;
     char *data = source_read(path, &size, err);
-    if (!data || !ends_with(path, ".model"))
-        return data ? doc_parse(data, size, path, err) : NULL;
-    buffer json = {0};
-    tn_status status = sentencepiece_convert(data, size, path, &json, err);
+    tn_status status = data ? sentencepiece_convert(data, size, path, json, err) : err->code;
     free(data);
+    return status;
+}
+
+/* The tokenizer.json at path, or the one that stands for a tokenizer of another form. Owned. */
+static doc *open_document(const char *path, tn_error *err)
+{
+    if (!gguf_is_named(path) && !ends_with(path, ".model")) {
+        size_t size = 0;
+        char *data = source_read(path, &size, err);
+        return data ? doc_parse(data, size, path, err) : NULL;
+    }
+    buffer json = {0};
+    tn_status status = convert_to_json(path, &json, err);
     if (status == TN_OK && !buffer_add(&json, "", 1)) /* the NUL that doc_parse wants */
         status = buffer_failed(&json, (place){path, "model"}, err);
     if (status == TN_OK)
         return doc_parse(json.data, json.size - 1, path, err);
     buffer_free(&json);
     return NULL;
+}
+
+doc *tokenizer_document(const char *path, tn_error *err)
+{
+    char *file = file_of(path);
+    doc *document = file ? open_document(file, err) : NULL;
+    if (!file)
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    free(file);
+    return document;
 }
 
 static tn_status load_model(tn_tokenizer *t, const doc_node *model, doc_reader *r)

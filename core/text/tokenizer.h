@@ -28,6 +28,9 @@ char *source_read(const char *path, size_t *size, tn_error *err);
 /* Appends the tokenizer.json that stands for a SentencePiece model. */
 tn_status sentencepiece_convert(const char *data, size_t size, const char *path, buffer *json, tn_error *err);
 
+/* The tokenizer.json of a folder, or the one that stands for a tokenizer of another form. Owned. */
+doc *tokenizer_document(const char *path, tn_error *err);
+
 struct tn_tokenizer {
     char *path; /* of the file                                                                    */
     vocab vocab;

@@ -17,8 +17,9 @@ typedef struct tn_template tn_template;
  * chat_template.json have as chat_template (where there are several: the one called "default", and "tool_use" for calls
  * with tools); and the special tokens of tokenizer_config.json and special_tokens_map.json, which templates see as
  * bos_token, eos_token and so on. Or path is a file with a template; special tokens are then those of its folder, if it
- * has such files. path may be a model's name as in tn_model_open. TN_E_INPUT: there is none, or it is wrong; where is
- * then "FILE:LINE". The template does not change afterwards. Owned: tn_template_free. [any thread] */
+ * has such files. Or it is a .gguf, whose metadata have all of these. path may be a model's name as in tn_model_open.
+ * TN_E_INPUT: there is none, or it is wrong; where is then "FILE:LINE". The template does not change afterwards. Owned:
+ * tn_template_free. [any thread] */
 TN_API tn_template *tn_template_open(const char *path, tn_error *err);
 
 /* A template from memory, without special tokens; name is what errors call it. source need not end in NUL. Owned:

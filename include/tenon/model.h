@@ -50,13 +50,14 @@ typedef struct tn_model_info {
     bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
     int64_t eos_total; /* tokens that end a text, all of them                                      */
     const int64_t *eos_ids;
+    int64_t relaid_bytes; /* of quantised weights and scales in another order than the file's      */
 } tn_model_info;
 
-/* Maps a checkpoint folder and builds its graph; all sites are eager. Where there is no such folder, a name
- * ORG/NAME[@REVISION] means the model's snapshot in the cache of the Hugging Face Hub (docs/models.md); nothing is
- * fetched, and tn_model_get_info has the folder that was found. options may be NULL. A device that does not
- * perform an operation of the model is an error that names both; so is a plugin's device that performs one otherwise
- * than the CPU, which is tried here. Owned: tn_model_close. [any thread] */
+/* Maps a checkpoint folder, or a .gguf file with those that it was split into, and builds its graph; all sites are
+ * eager. Where there is no such folder, a name ORG/NAME[@REVISION] means the model's snapshot in the cache of the
+ * Hugging Face Hub (docs/models.md); nothing is fetched, and tn_model_get_info has the folder that was found. options
+ * may be NULL. A device that does not perform an operation of the model is an error that names both; so is a plugin's
+ * device that performs one otherwise than the CPU, which is tried here. Owned: tn_model_close. [any thread] */
 TN_API tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err);
 
 /* No sessions open: theirs are gone with it. [one thread] */

@@ -25,6 +25,7 @@
 #include <tenon/model.h>
 #include <tenon/notices.h>
 #include <tenon/plugins.h>
+#include <tenon/quantize.h>
 #include <tenon/session.h>
 #include <tenon/single.h>
 #include <tenon/tensor.h>

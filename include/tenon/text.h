@@ -14,8 +14,8 @@ extern "C" {
 typedef struct tn_tokenizer tn_tokenizer;
 
 /* Reads the tokenizer of a folder: tokenizer.json, else tokenizer.json.gz, else tokenizer.model (SentencePiece); or
- * that file itself. path may be a model's name as in tn_model_open. It does not change afterwards. Owned:
- * tn_tokenizer_free. [any thread] */
+ * that file itself, or that of a .gguf. path may be a model's name as in tn_model_open. It does not change afterwards.
+ * Owned: tn_tokenizer_free. [any thread] */
 TN_API tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err);
 TN_API void tn_tokenizer_free(tn_tokenizer *tokenizer);          /* [one thread] */
 TN_API int64_t tn_tokenizer_size(const tn_tokenizer *tokenizer); /* largest id + 1. [any thread] */

@@ -1,6 +1,7 @@
 /* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. --device
  * checks what a plugin's device brings, its own operations and its kernels, in its memory. --emulate takes the plugins
  * of build/emulated, whose tile instructions are C, and runs the tier that is for them. */
+#include "blocks.h"
 #include "check_kernels.h"
 #include "far.h"
 #include "goldens.h"
@@ -36,7 +37,7 @@ static const struct tier {
 enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };
 
 typedef struct options {
-    const char *ops, *plugins, *tier, *test, *filter, *dtype, *group, *device;
+    const char *ops, *blocks, *plugins, *tier, *test, *filter, *dtype, *group, *device;
     int threads; /* of --bench and golden files; 0: one per core                                 */
     bool emulate, bench, quick, long_calls, usage, help;
 } options;
@@ -54,6 +55,8 @@ static options parse(int argc, char **argv)
             o.emulate = true;
         } else if (!strcmp(argv[i], "--ops") && value) {
             o.ops = argv[++i];
+        } else if (!strcmp(argv[i], "--blocks") && value) {
+            o.blocks = argv[++i];
         } else if (!strcmp(argv[i], "--plugins") && value) {
             o.plugins = argv[++i];
         } else if (!strcmp(argv[i], "--tier") && value) {
@@ -204,13 +207,14 @@ static bool run_goldens(check_state *s, const options *o)
 }
 
 static const char usage[] =
-    "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
+    "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR | --blocks DIR]\n"
     "                     [--emulate | --device NAME] [--plugins DIR] [--tier NAME|all] [--test NAME]\n"
     "                     [--group TEXT] [--threads N]\n";
 
 /* What usage leaves open. */
 static const char help[] =
     "  --ops DIR      golden files, in place of made-up cases\n"
+    "  --blocks DIR   raw quantised weights of every format, with their values\n"
     "  --bench        times kernels for the CPU; FILTER: lines whose names hold it\n"
     "  --device NAME  what a plugin's device computes, in its memory; what it declines is skipped, with the reason\n"
     "  --tier NAME    c, avx2, avx512, avx512bf16, amx, amx-emulated, neon; with --device: eager, kernels\n"
@@ -251,9 +255,11 @@ int main(int argc, char **argv)
     host_threads(o.threads);
     if (o.bench)
         return run_bench(&s, &o);
-    if (!o.ops)
+    if (o.blocks && !blocks_run(&s, o.blocks))
+        return 4;
+    else if (!o.ops && !o.blocks)
         for_each(&s, &o, check_body);
-    else if (!run_goldens(&s, &o))
+    else if (o.ops && !run_goldens(&s, &o))
         return 4;
     far_close();
     printf("%lld passed, %lld failed", (long long)s.passed, (long long)s.failed);

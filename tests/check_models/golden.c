@@ -1,8 +1,11 @@
 /* Reading a golden case. */
 #include "golden.h"
+#include "base/gguf.h"
 #include "checkpoint/checkpoint.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -27,6 +30,7 @@ static void get_all(golden *g)
                 {"position_ids", TN_I64, 3, &g->positions},
                 {"logits", TN_F32, 3, &g->logits},
                 {"logits_bf16", TN_F32, 3, &g->bf16},
+                {"logits_act", TN_F32, 3, &g->act},
                 {"logits_bf16_truth", TN_F32, 3, &g->truth},
                 {"greedy", TN_I64, 1, &g->greedy},
                 {"pixel_values", TN_F32, 2, &g->pixels},
@@ -97,12 +101,22 @@ static int64_t token(const config_reader *root, const char *id, const char *inde
     return config_i64(c, id, config_i64(c, index, -1, 0, INT64_MAX), 0, INT64_MAX);
 }
 
+static config_file *open_config(const golden *g, tn_error *err)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/config.json", g->model);
+    if (!gguf_is_named(g->model))
+        return config_open(path, err);
+    gguf *file = gguf_open(g->model, err);
+    config_file *config = file ? gguf_config_read(file, err) : NULL;
+    gguf_close(file);
+    return config;
+}
+
 static bool read_config(golden *g, tn_error *err)
 {
-    char path[4096];
     tn_status status = TN_OK;
-    snprintf(path, sizeof path, "%s/config.json", g->folder);
-    config_file *file = config_open(path, err);
+    config_file *file = open_config(g, err);
     if (!file)
         return false;
     config_reader root = config_root(file, &status, err), text = text_config(&root);
@@ -114,10 +128,37 @@ static bool read_config(golden *g, tn_error *err)
     return status == TN_OK;
 }
 
+static bool is_file(const char *folder, const char *name)
+{
+    char path[4096];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static int is_gguf(const struct dirent *entry)
+{
+    return gguf_is_named(entry->d_name);
+}
+
+/* What is opened: the folder, or the first .gguf in it. false: neither is there. */
+static bool find_model(const char *folder, char path[static 4096])
+{
+    struct dirent **list = NULL;
+    bool plain = is_file(folder, "config.json");
+    int count = plain ? 0 : scandir(folder, &list, is_gguf, alphasort);
+    snprintf(path, 4096, "%s%s%s", folder, count > 0 ? "/" : "", count > 0 ? list[0]->d_name : "");
+    for (int i = 0; i < count; i++)
+        free(list[i]);
+    free(list);
+    return plain || count > 0;
+}
+
 bool golden_open(golden *g, const char *folder, const char *name, tn_error *err)
 {
     char path[4096];
-    *g = (golden){.name = name, .folder = folder};
+    *g = (golden){.name = name};
+    find_model(folder, g->model);
     snprintf(path, sizeof path, "%s/expected.safetensors", folder);
     g->expected = tn_safetensors_open(path, err);
     if (!g->expected)
@@ -135,17 +176,10 @@ void golden_close(golden *g)
     g->expected = NULL;
 }
 
-static bool is_file(const char *folder, const char *name)
-{
-    char path[4096];
-    struct stat st;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
 bool golden_is_case(const char *folder)
 {
-    return is_file(folder, "config.json") && is_file(folder, "expected.safetensors");
+    char path[4096];
+    return is_file(folder, "expected.safetensors") && find_model(folder, path);
 }
 
 /* Of models with several streams, [n,B,T,H], a session gives the first. */

@@ -1,5 +1,5 @@
-/* One golden case: a folder with config.json, weights and expected.safetensors, whose tensors the README beside the
- * golden data describes. */
+/* One golden case: a folder with config.json and weights, or a .gguf, and expected.safetensors, whose tensors the
+ * README beside the golden data describes. */
 #ifndef CHECK_MODELS_GOLDEN_H
 #define CHECK_MODELS_GOLDEN_H
 
@@ -10,10 +10,11 @@ enum { GOLDEN_DEEP = 8 };
 
 /* What to feed and what must come out. A tensor that the file lacks has data NULL. */
 typedef struct golden {
-    const char *name, *folder;
+    const char *name;
+    char model[4096]; /* the folder, or the .gguf in it                                              */
     tn_safetensors *expected;
-    tn_tensor ids, mask, positions; /* positions [B,T], or [3,B,T] that the model computes by itself, too */
-    tn_tensor logits, bf16, truth, greedy;
+    tn_tensor ids, mask, positions;             /* positions [B,T], or [3,B,T] that the model computes by itself, too */
+    tn_tensor logits, bf16, act, truth, greedy; /* act: by kernels that round their activations        */
     tn_tensor pixels, grid, sound, sound_mask, token_types; /* media                                       */
     tn_tensor image_features, audio_features, deepstack[GOLDEN_DEEP];
     int32_t deep_count;

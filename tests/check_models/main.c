@@ -1,19 +1,19 @@
 /* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
  *              [--skip-unsupported] [--batch]
  *
- * Runs every case below DIR (folders with config.json, the weights and expected.safetensors, in the format of the
- * golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and SPEC:
- *   f32      max |logits - expected| <= 1e-4, and <= 1e-4 of the largest logit; 5e-4 with gated delta nets
- *   hidden   hidden states alike (--hidden)
- *   image, sound, deepN, axes   what towers make of pictures and sound, the positions that follow from them
- *   given, made                 logits from features and positions of the file; from positions that the model counts
- *   steps    the prompt token by token, and in calls of three: logits as of one pass, within the same bound
+ * Runs every case below DIR (folders with config.json and weights, or a .gguf, and expected.safetensors, in the format
+ * of the golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and
+ * SPEC: f32      max |logits - expected| <= 1e-4, and <= 1e-4 of the largest logit; 5e-4 with gated delta nets hidden
+ * hidden states alike (--hidden) image, sound, deepN, axes   what towers make of pictures and sound, the positions that
+ * follow from them given, made                 logits from features and positions of the file; from positions that the
+ * model counts steps    the prompt token by token, and in calls of three: logits as of one pass, within the same bound
  *   greedy   the 16 tokens are the same, in f32
- *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth)
+ *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth); where the case is quantised and kernels are
+ *            used, which may round activations, the rms of what rounding does is added to it as squares
  *   names    every tensor of the checkpoint is a parameter of the model
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
- * Positions that attention_mask excludes are not compared. Models that a plugin's device declines are skipped, with its
- * reason. */
+ * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
+ * that a plugin's device declines are skipped, with its reason. */
 #include "check.h"
 
 #include <dirent.h>
@@ -101,8 +101,9 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
 static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model_options mo = {.size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device};
-    tn_model *model = tn_model_open(g->folder, &mo, &err);
+    tn_model_options mo = {
+        .size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device, .dequantise = o->device != NULL};
+    tn_model *model = tn_model_open(g->model, &mo, &err);
     tn_model_info info = {.size = sizeof info};
     if (!model && ((o->skip_unsupported && strstr(err.message, "model_type")) ||
                    (o->device && strstr(err.message, "does not perform")))) {
@@ -231,7 +232,8 @@ int main(int argc, char **argv)
     tn_config_free(o.config);
     const tally *t = &check_tally;
     if (t->passed + t->failed + t->skipped == 0) {
-        fprintf(stderr, "check_models: %s: no case found (a folder with config.json and expected.safetensors)\n",
+        fprintf(stderr,
+                "check_models: %s: no case found (a folder with expected.safetensors and config.json or a .gguf)\n",
                 o.folder);
         check_tally.failed++;
     }

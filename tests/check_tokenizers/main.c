@@ -1,7 +1,7 @@
 /* check_tokenizers DIR: runs every case of a folder of tokenizers against its expected results. Each sub-folder (or DIR
  * itself) holds tokenizer.json, tokenizer.json.gz or tokenizer.model, cases.json (text to ids and back) and decode.json
- * (ids to text). Every decoding is also done as a stream. A line per file of cases; exit status 0 only if none failed.
- */
+ * (ids to text); or a .gguf and tokens.json (text to ids). Every decoding is also done as a stream. A line per file of
+ * cases; exit status 0 only if none failed. */
 #include "folders.h"
 
 #include <tenon/tenon.h>
@@ -118,6 +118,21 @@ static bool check_encoding(const tn_tokenizer *t, const json_t *item, tally *sum
     return fine;
 }
 
+/* Encodes, where that is asked for; then decodes what the case says of it. A case that has nothing else to decode gives
+ * its text again, if nothing was added to it. */
+static bool check_case(const tn_tokenizer *t, json_t *item, bool encode, tally *sum, const char *file, size_t index)
+{
+    if (encode && !check_encoding(t, item, sum, file, index))
+        return false;
+    if (!json_object_get(item, "decoded")) {
+        if (json_is_true(json_object_get(item, "add_special_tokens")))
+            return true;
+        json_object_set(item, "decoded", json_object_get(item, "text"));
+        return check_decoding(t, item, false, sum, file, index);
+    }
+    return check_decoding(t, item, false, sum, file, index) && check_decoding(t, item, true, sum, file, index);
+}
+
 /* One file of cases. */
 static tally check_file(const tn_tokenizer *t, const char *folder, const char *name, bool encode)
 {
@@ -132,9 +147,7 @@ static tally check_file(const tn_tokenizer *t, const char *folder, const char *n
         return (tally){0, 1};
     }
     for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *item = json_array_get(cases, i);
-        bool fine = !encode || check_encoding(t, item, &sum, name, i);
-        fine = fine && check_decoding(t, item, false, &sum, name, i) && check_decoding(t, item, true, &sum, name, i);
+        bool fine = check_case(t, json_array_get(cases, i), encode, &sum, name, i);
         *(fine ? &sum.passed : &sum.failed) += 1;
     }
     printf("%s %s: %ld of %zu\n", sum.failed ? "FAILED" : "ok    ", path, sum.passed, json_array_size(cases));
@@ -153,15 +166,16 @@ static tally check_folder(const char *folder)
 {
     tally sum = {0, 0};
     tn_error err = TN_ERROR_INIT;
-    tn_tokenizer *t = tn_tokenizer_open(folder, &err);
+    char gguf[4096];
+    tn_tokenizer *t = tn_tokenizer_open(folders_gguf(folder, gguf, sizeof gguf) ? gguf : folder, &err);
     if (!t) {
         printf("FAILED %s: %s\n", err.where, err.message);
         return (tally){0, 1};
     }
-    static const char *const names[] = {"cases.json", "decode.json"};
-    for (int i = 0; i < 2; i++)
+    static const char *const names[] = {"cases.json", "tokens.json", "decode.json"};
+    for (int i = 0; i < 3; i++)
         if (exists(folder, names[i])) {
-            tally one = check_file(t, folder, names[i], i == 0);
+            tally one = check_file(t, folder, names[i], i < 2);
             sum.passed += one.passed;
             sum.failed += one.failed;
         }
@@ -171,7 +185,8 @@ static tally check_folder(const char *folder)
 
 static bool is_folder(const char *folder)
 {
-    return exists(folder, "tokenizer.json") || exists(folder, "tokenizer.json.gz") || exists(folder, "tokenizer.model");
+    return exists(folder, "tokens.json") || exists(folder, "tokenizer.json") || exists(folder, "tokenizer.json.gz") ||
+           exists(folder, "tokenizer.model");
 }
 
 int main(int argc, char **argv)

@@ -156,10 +156,37 @@ START_TEST(a_model_says_which_file)
 }
 END_TEST
 
+/* Which pages of it are in this process's memory: whole ones leave it, and come back as they were. */
+START_TEST(what_is_forgotten_comes_back)
+{
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "file"), line[256];
+    mapped *m = open_ones(path);
+    long resident[2] = {-1, -1};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq((size_t)sum_bytes(m), PAGES * page());
+        if (i == 1)
+            mapped_forget((const char *)mapped_data(m) + 1, (PAGES - 1) * page());
+        FILE *maps = fopen("/proc/self/smaps", "r");
+        ck_assert_ptr_nonnull(maps);
+        bool here = false;
+        while (fgets(line, sizeof line, maps)) {
+            here = here || strstr(line, path);
+            if (here && resident[i] < 0)
+                sscanf(line, "Rss: %ld", &resident[i]);
+        }
+        fclose(maps);
+    }
+    ck_assert_int_eq(resident[0], (long)(PAGES * page() / 1024));
+    ck_assert_int_eq(resident[1], (long)(2 * page() / 1024));
+    ck_assert_uint_eq((size_t)sum_bytes(m), PAGES * page());
+    mapped_close(m);
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = suite_open("mapped", 0);
     suite_add(cases, what_is_cut_off_reads_as_zeros, changes_in_place_are_seen, other_faults_go_where_they_went_before,
-              a_model_says_which_file);
+              a_model_says_which_file, what_is_forgotten_comes_back);
     return suite_run();
 }

@@ -377,6 +377,7 @@ static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
 #define MODELS "tests/data/models/"
 #define TOKENIZERS "tests/data/tokenizers/"
 #define TEMPLATES "tests/data/templates/"
+#define GGUF "tests/data/fuzz/gguf/"
 
 const piece pieces[] = {
     {.name = "llama", .path = MODELS "llama", .work = open_model},
@@ -386,6 +387,10 @@ const piece pieces[] = {
     {.name = "qwen3_next", .path = MODELS "qwen3_next", .work = open_model},
     {.name = "qwen3_vl_moe", .path = MODELS "qwen3_vl_moe", .work = open_model},
     {.name = "qwen3_omni", .path = MODELS "qwen3_omni_moe_thinker", .work = open_model},
+    {.name = "gptq", .path = MODELS "gptq_act_order", .work = open_model},
+    {.name = "mxfp4", .path = MODELS "gpt_oss_mxfp4", .work = open_model},
+    {.name = "nf4", .path = MODELS "bnb_nf4", .work = open_model},
+    {.name = "gguf", .path = MODELS "gguf_mixtral/model.gguf", .work = open_model},
     {.name = "generate", .path = MODELS "qwen3", .work = generate},
     {.name = "continue", .path = "models/demo", .work = continue_text},
     {.name = "generate_moe", .path = MODELS "qwen3_moe", .work = generate},
@@ -405,6 +410,9 @@ const piece pieces[] = {
     {.name = "unigram-bytes", .path = TOKENIZERS "unigram-bytes/tokenizer.json", .work = tokenize},
     {.name = "sentencepiece", .path = TOKENIZERS "sentencepiece-unigram", .work = tokenize},
     {.name = "sentencepiece-bpe", .path = TOKENIZERS "sentencepiece-bpe-bare", .work = tokenize},
+    {.name = "gguf-bytes", .path = GGUF "qwen2.gguf", .work = tokenize},
+    {.name = "gguf-pieces", .path = GGUF "llama.gguf", .work = tokenize},
+    {.name = "gguf-template", .path = GGUF "qwen2.gguf", .work = render},
     {.name = "stop", .path = "the <EN </s", .work = stop},
     {.name = "qwen3-template", .path = TEMPLATES "qwen3/template.jinja", .work = render},
     {.name = "smollm3-template", .path = TEMPLATES "smollm3/template.jinja", .work = render},

@@ -26,6 +26,7 @@ typedef struct subject {
 #define LLAMA "tests/data/models/llama"
 #define DEMO "models/demo"
 #define TOKENIZERS "tests/data/tokenizers/"
+#define GGUF "tests/data/fuzz/gguf/"
 #define TEXT "Hello  w\xc3\xb6rld, \xef\xac\x81ne 12"
 
 /* OUT: a folder for results, whose files are compared and removed. PLUGINS: one with two plugins. TINY: a checkpoint of
@@ -44,6 +45,8 @@ static const subject subjects[] = {
     {"tokenize-letters", {"tokenize", TOKENIZERS "letters", TEXT}, .sample = {40}},
     {"tokenize-bpe-model", {"tokenize", TOKENIZERS "sentencepiece-bpe", TEXT}, .sample = {40, -1, -1, -1, -1}},
     {"tokenize-unigram-model", {"tokenize", TOKENIZERS "sentencepiece-unigram", TEXT}, .sample = {40}},
+    {"tokenize-gguf", {"tokenize", GGUF "qwen2.gguf", TEXT}, .sample = {40, -1, -1, -1, -1, -1, -1}},
+    {"tokenize-gguf-pieces", {"tokenize", GGUF "llama.gguf", TEXT}, .sample = {40}},
     {"decode",
      {"tokenize", TOKENIZERS "unigram-bytes", "--decode=1,259,577,242,175,132,269", "--json"},
      .sample = {40}},

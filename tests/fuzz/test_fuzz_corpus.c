@@ -40,12 +40,14 @@ static const struct {
 } targets[] = {
     {"safetensors", fuzz_safetensors, 10},
     {"config", fuzz_config, 10},
+    {"quantised", fuzz_quantised, 12},
     {"graph", fuzz_graph, 10},
     {"tokenizer", fuzz_tokenizer, 6},
     {"template", fuzz_template, 10},
     {"kernels", fuzz_kernels, 6},
     {"elfnote", fuzz_elfnote, 6},
     {"sentencepiece", fuzz_sentencepiece, 6},
+    {"gguf", fuzz_gguf, 10},
     {"replay", fuzz_replay, 10},
 };
 

@@ -86,7 +86,7 @@ static const struct {
     {"topk_method", "\"guess\"", "topk_method'", ""},
     {"num_attention_heads", "0", "num_attention_heads'", "0"},
     {"num_hidden_layers", "\"two\"", "num_hidden_layers'", "an integer"},
-    {"quantization_config", "{\"quant_method\": \"fp8\"}", "quantization_config", ""},
+    {"quantization_config", "{\"quant_method\": \"exl2\"}", "quantization_config.quant_method", "exl2"},
 };
 enum { WORD_COUNT = sizeof words / sizeof words[0] };
 

@@ -4,6 +4,24 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+static int is_gguf(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+    return dot && strcmp(dot, ".gguf") == 0;
+}
+
+bool folders_gguf(const char *folder, char *path, size_t size)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, is_gguf, alphasort);
+    bool fine = count > 0 && snprintf(path, size, "%s/%s", folder, entries[0]->d_name) < (int)size;
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return fine;
+}
 
 static int add(tally *sum, const char *folder, bool (*is_case)(const char *), tally (*check)(const char *))
 {

@@ -3,10 +3,14 @@
 #define TENON_TESTS_FOLDERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct tally {
     long passed, failed;
 } tally;
+
+/* Writes the path of the first .gguf in a folder, in the order of names; false where there is none. */
+bool folders_gguf(const char *folder, char *path, size_t size);
 
 /* The whole of a tool TOOL DIR: checks DIR where is_case says so, and each folder in it, in the order of their names;
  * prints the closing line and returns the exit status. None: a failure that says "no folder with WHAT". */

@@ -1,0 +1,84 @@
+/* tenon quantize: a checkpoint in fewer bits. */
+#include "cli.h"
+
+typedef struct quantize_run {
+    progress bar;
+    bool listed;
+    int64_t values, bytes;
+    table rows;
+} quantize_run;
+
+static int show_progress(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    quantize_run *r = ctx;
+    progress_update(&r->bar, what, done, total);
+    return 0;
+}
+
+static void add_tensor(void *ctx, const tn_quantized *t)
+{
+    quantize_run *r = ctx;
+    char size[32];
+    r->values += t->values;
+    r->bytes += t->bytes;
+    if (!r->listed)
+        return;
+    table_cell(&r->rows, "%s", t->name);
+    table_cell(&r->rows, "%s", tn_dtype_name(t->from));
+    table_cell(&r->rows, "%s", tn_dtype_name(t->to));
+    table_cell(&r->rows, "%s", bytes_text((double)t->bytes, size));
+    table_cell(&r->rows, t->error > 0 ? "%.3f %%" : "", t->error * 100);
+}
+
+static tn_status run_quantize(const options *o, tn_error *err)
+{
+    static const char *const titles[] = {"TENSOR", "FROM", "TO", "SIZE", "RMS ERROR"};
+    quantize_run r = {.listed = !option_given(o, OPT_QUIET)};
+    char size[32];
+    tn_quantize_options q = {.size = sizeof q,
+                             .type = option_text(o, OPT_TYPE, NULL),
+                             .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
+                             .progress = show_progress,
+                             .tensor = add_tensor,
+                             .ctx = &r};
+    if (!q.type)
+        return tn_fail(err, TN_E_USAGE, "quantize", "--type is needed; see tenon quantize --help");
+    table_start(&r.rows, sizeof titles / sizeof *titles, 6);
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_cell(&r.rows, "%s", titles[i]);
+    progress_start(&r.bar, o);
+    tn_status status = tn_quantize(o->argument[0], o->argument[1], &q, err);
+    progress_clear(&r.bar);
+    if (status == TN_OK && r.listed)
+        status = table_print(&r.rows, err);
+    else
+        table_free(&r.rows);
+    if (status == TN_OK)
+        printf("%s: %s, %.2f bits per value\n", o->argument[1], bytes_text((double)r.bytes, size),
+               r.values ? (double)r.bytes * 8 / (double)r.values : 0);
+    return status;
+}
+
+static const option_spec own_options[] = {
+    {OPT_TYPE, "type", "Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_NL|MXFP4", 0, OPTION_CHOICE, 0, 0,
+     "what most matrices become; needed"},
+};
+
+const command command_quantize = {
+    .name = "quantize",
+    .arguments = "MODEL OUT.gguf --type TYPE",
+    .summary =
+        "Writes MODEL in fewer bits, with its tokenizer, as one .gguf file that runs here and in other programs.",
+    .options = own_options,
+    .option_count = sizeof own_options / sizeof *own_options,
+    .min_arguments = 2,
+    .max_arguments = 2,
+    .missing = "MODEL and OUT are needed",
+    .notes =
+        "Each tensor gets the type that files of that name have: in Q4_K_M and Q5_K_M some get more bits, norms and\n"
+        "routers stay as they are. The error is that of a tensor's values, in hundredths of their root mean square.\n"
+        "The file appears when all of it is there. MODEL may be anything that runs, a .gguf too.",
+    .example = "  tenon quantize models/demo demo.gguf --type Q4_K_M\n"
+               "  tenon perplexity demo.gguf models/demo/heldout.txt",
+    .run = run_quantize,
+};

@@ -1,0 +1,139 @@
+/* Which tensors a .gguf has of a checkpoint, and what it calls them. */
+#include "quantize/quantize.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is read of a name of the checkpoint's. */
+typedef struct named {
+    char name[64], form[QUANTIZE_NAME];
+    const gguf_rename *row;
+    int64_t number, layer; /* -1: none                                                              */
+} named;
+
+/* The file's word for a module that the tables know by the tree's. */
+static void untie_alias(const char *name, char out[QUANTIZE_NAME])
+{
+    static const char other[] = "block_sparse_moe.", usual[] = "mlp.";
+    const char *at = strstr(name, other);
+    if (at)
+        text_cut(out, QUANTIZE_NAME, "%.*s%s%s", (int)(at - name), name, usual, at + strlen(other));
+    else
+        text_cut(out, QUANTIZE_NAME, "%s", name);
+}
+
+/* The number in form becomes '#'. */
+static void make_form(const char *name, const named *n, char form[QUANTIZE_NAME])
+{
+    char digits[32];
+    text_cut(digits, sizeof digits, ".%lld.", (long long)n->number);
+    const char *at = NULL;
+    for (const char *next = name; n->number >= 0 && (next = strstr(next, digits)); next++)
+        at = next; /* the last one: a layer may have the same number */
+    if (at)
+        text_cut(form, QUANTIZE_NAME, "%.*s.#.%s", (int)(at - name), name, at + strlen(digits));
+    else
+        text_cut(form, QUANTIZE_NAME, "%s", name);
+}
+
+static bool find_name(const quantize_plan *p, const char *name, named *n)
+{
+    static const char layers[] = "model.layers.";
+    char known[QUANTIZE_NAME], *behind = known;
+    const char *rest;
+    untie_alias(name, known);
+    n->layer = -1;
+    if (!strncmp(known, layers, strlen(layers)))
+        n->layer = strtoll(known + strlen(layers), &behind, 10);
+    n->row = gguf_arch_name(p->arch, behind + (n->layer >= 0), &rest, &n->number);
+    if (!n->row)
+        return false;
+    if (n->layer >= 0)
+        text_cut(n->name, sizeof n->name, "blk.%lld.%s%s", (long long)n->layer, n->row->gguf, rest);
+    else
+        text_cut(n->name, sizeof n->name, "%s%s", n->row->gguf, rest);
+    make_form(name, n, n->form);
+    return true;
+}
+
+static int64_t heads_of(const quantize_plan *p, const gguf_rename *row)
+{
+    bool pairs = (p->arch->traits & GGUF_PAIRS) && !config_bool(&p->config, "gguf_rope_pairs", false);
+    if (pairs && !strcmp(row->gguf, "attn_q"))
+        return config_i64(&p->config, "num_attention_heads", 1, 1, INT32_MAX);
+    return pairs && !strcmp(row->gguf, "attn_k") ? p->shape->layer[0].kv_heads : 0;
+}
+
+static bool is_norm(const char *name)
+{
+    const char *end = strstr(name, "norm.weight");
+    return end && !end[strlen("norm.weight")];
+}
+
+static void fail(quantize_plan *p, const char *name, const char *what)
+{
+    if (p->status == TN_OK)
+        p->status = tn_fail(p->err, TN_E_INPUT, shards_file_of(p->model->weights, name), "tensor '%s' %s", name, what);
+}
+
+/* Shapes that a .gguf has with a dimension less. */
+static void set_shape(quantize_tensor *t, const tn_tensor *tensor, const named *n)
+{
+    bool flat = tensor->ndim == 1 || !strcmp(n->row->gguf, "ffn_gate_inp_shexp");
+    t->matrices = 1;
+    t->columns = flat ? tn_tensor_count(tensor) : tensor->shape[1];
+    t->rows = flat ? 1 : tensor->shape[0];
+    t->ndim = flat ? 1 : n->number >= 0 ? 3 : 2;
+}
+
+static void add(quantize_plan *p, const char *name, const named *n, const tn_tensor *tensor)
+{
+    quantize_tensor *t = &p->tensors[p->count++];
+    *t = (quantize_tensor){.layer = n->layer,
+                           .pairs = heads_of(p, n->row),
+                           .plus_one = (p->arch->traits & GGUF_PLUS_ONE) && is_norm(name),
+                           .made = -1,
+                           .from = tensor->dtype};
+    text_cut(t->name, sizeof t->name, "%s", n->name);
+    text_cut(t->form, sizeof t->form, "%s", n->form);
+    if (tensor->ndim < 1 || tensor->ndim > 2)
+        fail(p, name, "is neither a list nor a matrix, for which a .gguf has no name here");
+    set_shape(t, tensor, n);
+}
+
+/* The first matrix of a stack makes the tensor, others count. */
+static void add_to_stack(quantize_plan *p, const char *name, const named *n, const tn_tensor *tensor)
+{
+    for (size_t i = p->count; i-- > 0;) {
+        quantize_tensor *t = &p->tensors[i];
+        if (strcmp(t->name, n->name) != 0)
+            continue;
+        t->matrices++;
+        if (tensor->ndim != 2 || tensor->shape[0] != t->rows || tensor->shape[1] != t->columns)
+            fail(p, name, "has another shape than those before it");
+        return;
+    }
+    add(p, name, n, tensor);
+}
+
+void quantize_list(quantize_plan *p)
+{
+    const shards *set = p->model->weights;
+    size_t count = shards_count(set);
+    tn_tensor tensor;
+    named n;
+    p->tensors = calloc(count + 2, sizeof *p->tensors);
+    if (!p->tensors)
+        p->status = tn_fail(p->err, TN_E_MEMORY, p->model->folder, "out of memory");
+    for (size_t i = 0; i < count && p->status == TN_OK; i++) {
+        const char *name = shards_name(set, i);
+        if (!shards_taken(set, i) || !shards_get(set, name, &tensor))
+            continue;
+        if (!find_name(p, name, &n))
+            fail(p, name, "has no name in a .gguf; this form of the model cannot be written");
+        else if (n.number >= 0)
+            add_to_stack(p, name, &n, &tensor);
+        else
+            add(p, name, &n, &tensor);
+    }
+}

@@ -1,0 +1,39 @@
+/* Tenon: writing a checkpoint in fewer bits. tenon.h has the rules. */
+#ifndef TENON_QUANTIZE_H
+#define TENON_QUANTIZE_H
+
+#include <tenon/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A tensor that was written. */
+typedef struct tn_quantized {
+    uint32_t size;
+    const char *name; /* in the file written                                                      */
+    tn_dtype from, to;
+    int64_t values, bytes; /* how many it has; what they take now                                      */
+    double error;          /* root of the mean square that values are off by, over that of the values  */
+} tn_quantized;
+
+typedef struct tn_quantize_options {
+    uint32_t size;
+    const char *type; /* Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, IQ4_NL or MXFP4                         */
+    int32_t threads;  /* as in tn_model_options                                                   */
+    /* Called while values are written with 0 <= done <= total; a non-zero return cancels. May be NULL. */
+    int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
+    void (*tensor)(void *ctx, const tn_quantized *tensor); /* behind each tensor, in order. May be NULL      */
+    void *ctx;
+} tn_quantize_options;
+
+/* Writes model, which tn_model_open opens, as the .gguf file out: config, tokenizer and chat template are in it, and
+ * each tensor has the type that llama.cpp's files of that name give it. What a .gguf cannot say of the model or of its
+ * tokenizer is TN_E_INPUT, and nothing is written then. out appears when all of it is there, in the place of what was.
+ * [any thread] */
+TN_API tn_status tn_quantize(const char *model, const char *out, const tn_quantize_options *options, tn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
