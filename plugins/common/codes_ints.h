@@ -59,6 +59,8 @@ typedef struct ints_type {
     bool below, halves, adds;
 } ints_type;
 
+/* Factors of blocks of 32 that begin with a half: one by one, since halves that are stored side by side first would be
+ * waited for. */
 VEC_INLINE void each_block(chunk *k, int groups, int64_t bytes, float zero)
 {
     for (int g = 0; g < groups; g++) {
@@ -68,7 +70,7 @@ VEC_INLINE void each_block(chunk *k, int groups, int64_t bytes, float zero)
     }
 }
 
-VEC_INLINE void ints_open_18(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE void ints_open_q4_0(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     (void)c, (void)row, (void)column;
     each_block(k, groups, 18, -8.0f);
@@ -114,6 +116,12 @@ VEC_INLINE void ints_open_q2_k(const codes *c, int64_t row, int64_t column, int 
         k->s[i] = d * (float)(k->p[i] & 15);
         k->b[i] = -(dmin * (float)(k->p[i] >> 4));
     }
+}
+
+VEC_INLINE void ints_open_iq4_nl(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column;
+    each_block(k, groups, 18, 0.0f);
 }
 
 VEC_INLINE bytes ints_q4_0(const chunk *k, int g)
@@ -192,8 +200,7 @@ VEC_INLINE bytes ints_code(const chunk *k, int g)
 #define INTS_ROWS VEC_INLINE
 #define INTS_UNROLLED _Pragma("GCC unroll 8")
 #else
-#define INTS_ROWS                                                                                                      \
-    __attribute__((noinline)) static /* plain C is not written for speed, and compiled in seconds */
+#define INTS_ROWS __attribute__((noinline)) static /* plain C is not written for speed, and compiled in seconds */
 #define INTS_UNROLLED
 #endif
 
@@ -286,7 +293,7 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
 
 /* Type, `open`, codes, bytes of 256 columns; below, halves, adds. */
 #define INTS_TYPES(X)                                                                                                  \
-    X(TN_Q4_0, ints_open_18, ints_q4_0, 144, false, false, true)                                                       \
+    X(TN_Q4_0, ints_open_q4_0, ints_q4_0, 144, false, false, true)                                                     \
     X(TN_Q8_0, ints_open_q8_0, ints_q8_0, 272, true, false, false)                                                     \
     X(TN_Q4_K, open_q4_k, ints_q4_k, 144, false, false, true)                                                          \
     X(TN_Q5_K, open_q4_k, ints_q5_k, 176, false, false, true)                                                          \
@@ -294,7 +301,7 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
     X(TN_Q2_K, ints_open_q2_k, ints_q2_k, 84, false, true, true)                                                       \
     X(TN_Q3_K, open_q3_k, ints_code, 110, true, true, false)                                                           \
     X(TN_Q5_0, open_q5_0, ints_code, 176, true, false, false)                                                          \
-    X(TN_IQ4_NL, ints_open_18, ints_iq4_nl, 144, true, false, false)                                                   \
+    X(TN_IQ4_NL, ints_open_iq4_nl, ints_iq4_nl, 144, true, false, false)                                               \
     X(TN_IQ4_XS, open_iq4_xs, ints_iq4_xs, 136, true, false, false)                                                    \
     X(TN_MXFP4, ints_open_mxfp4, ints_mxfp4, 136, true, false, false)                                                  \
     X(TN_U4, ints_open_u4, ints_u4, 128, false, true, true)                                                            \

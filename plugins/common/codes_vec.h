@@ -345,10 +345,13 @@ VEC_INLINE void open_q4_k(const codes *c, int64_t row, int64_t column, int group
     six[2] = a[1] & 0x3f3f3f3f;
     six[3] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 6 & 0x03030303) << 4;
     memcpy(number, six, sizeof number);
-    for (int i = 0; i < PARTS; i++) {
-        k->s[i] = d * (float)number[i / 2];
-        k->b[i] = -(dmin * (float)number[8 + i / 2]);
-    }
+    float wide[PARTS]; /* in loops that compilers make vectors of                                      */
+    for (int i = 0; i < PARTS; i++)
+        wide[i] = (float)number[i];
+    for (int i = 0; i < GROUPS; i++)
+        k->s[2 * i] = k->s[2 * i + 1] = d * wide[i];
+    for (int i = 0; i < GROUPS; i++)
+        k->b[2 * i] = k->b[2 * i + 1] = -(dmin * wide[GROUPS + i]);
 }
 
 VEC_INLINE void open_q5_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
