@@ -243,7 +243,7 @@ static tn_status experts_supports(const tn_site *site, tn_error *err)
 {
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
-        return tn_fail(err, TN_DECLINED, "npu", "experts with quantised weights");
+        return tn_fail(err, TN_DECLINED, "npu", "experts with quantised weights; see --dequantise");
     if (!params_are_of(site, dtype))
         return tn_fail(err, TN_DECLINED, "npu", "experts of %s whose weights or biases have another type",
                        tn_dtype_name(dtype));

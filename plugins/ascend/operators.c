@@ -147,11 +147,12 @@ tn_status npu_supports_param(const tn_site *site, tn_role role, tn_error *err)
     for (int64_t i = 0; i < p->count; i++) {
         tn_dtype dtype = p->tensors[i].dtype;
         if (dtype != TN_F32 && dtype != TN_BF16 && dtype != TN_F16)
-            return tn_fail(err, TN_DECLINED, "npu", "weight: %s is not there yet, the npu device takes f32, bf16, f16",
+            return tn_fail(err, TN_DECLINED, "npu",
+                           "weight: %s is not there yet, the npu device takes f32, bf16, f16; see --dequantise",
                            tn_dtype_name(dtype));
     }
     if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
-        return tn_fail(err, TN_DECLINED, "npu", "quantised weights are not there yet");
+        return tn_fail(err, TN_DECLINED, "npu", "quantised weights are not there yet; see --dequantise");
     return TN_OK;
 }
 

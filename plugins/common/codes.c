@@ -1,7 +1,6 @@
 /* Decoding quantised weights in plain C, and which weights of a site can be read. */
+#include "codes.h"
 #include "vec_scalar.h"
-
-#define CODES_UNROLLED
 
 VEC_INLINE float half_value(const char *p)
 {
@@ -26,13 +25,90 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
         code[i] = levels[i % 2 ? q[i / 2] >> 4 : q[i / 2] & 15];
 }
 
-#include "codes_vec.h"
+/* As in codes_avx2.h. */
+typedef struct bytes {
+    uint8_t b[CODES_GROUP];
+} bytes;
+
+VEC_INLINE bytes bytes_load(const void *p)
+{
+    bytes a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+VEC_INLINE bytes bytes_and(bytes a, int mask)
+{
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] &= (uint8_t)mask;
+    return a;
+}
+
+VEC_INLINE bytes bytes_or(bytes a, bytes b)
+{
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] |= b.b[i];
+    return a;
+}
+
+VEC_INLINE bytes bytes_right(bytes a, int bits)
+{
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] = (uint8_t)(a.b[i] >> bits);
+    return a;
+}
+
+VEC_INLINE bytes bytes_left(bytes a, int bits)
+{
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] = (uint8_t)(a.b[i] << bits);
+    return a;
+}
+
+VEC_INLINE bytes bytes_split(const uint8_t *p)
+{
+    bytes a;
+    for (int i = 0; i < 16; i++) {
+        a.b[i] = p[i];
+        a.b[i + 16] = (uint8_t)(p[i] >> 4);
+    }
+    return a;
+}
+
+VEC_INLINE bytes bytes_pairs(const uint8_t *p)
+{
+    bytes a;
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] = (uint8_t)(i % 2 ? p[i / 2] >> 4 : p[i / 2]);
+    return a;
+}
+
+VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
+{
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] = (uint8_t)levels[a.b[i]];
+    return a;
+}
+
+VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, vec sum)
+{
+    int sums[2] = {0, 0};
+    (void)below; /* what is not negative is below 128, too                                             */
+    for (int i = 0; i < CODES_GROUP; i++)
+        sums[i / 16] += (int8_t)code.b[i] * (int8_t)x.b[i];
+    return sum + s[0] * (float)sums[0] + s[halves] * (float)sums[1];
+}
+
+#include "codes_ints.h"
 
 static void init_c(codes_kernels *kernels)
 {
     kernels->unpack = unpack;
-    kernels->dots = dots;
+    init_ints(kernels);
 }
+
+#define INTS_TAKES(type, open, codes_of, size, below, halves, adds) TN_TAKES(type) |
+_Static_assert((INTS_TYPES(INTS_TAKES) 0) == INTS_DTYPES, "codes.h has the types");
 
 void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags)
 {
@@ -42,6 +118,8 @@ void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags)
         codes_init_avx2(kernels);
     if (cpu_flags & TN_CPU_AVX2 && cpu_flags & TN_CPU_AVX512)
         codes_init_avx512(kernels);
+    if (cpu_flags & TN_CPU_AVX2 && cpu_flags & TN_CPU_AVX512 && cpu_flags & TN_CPU_AVX512_VNNI)
+        codes_init_avx512vnni(kernels);
 #elif defined(__aarch64__)
     if (cpu_flags & TN_CPU_NEON)
         codes_init_neon(kernels);

@@ -23,6 +23,28 @@ typedef struct codes {
      TN_TAKES(TN_IQ4_NL) | TN_TAKES(TN_IQ4_XS) | TN_TAKES(TN_MXFP4) | TN_TAKES(TN_F8_E4M3) | TN_TAKES(TN_F8_E5M2) |    \
      TN_TAKES(TN_I8) | TN_TAKES(TN_U4) | TN_TAKES(TN_E2M1) | TN_TAKES(TN_NF4))
 
+/* Those whose codes are integers times factors of 16 columns at least, or of 32. */
+#define INTS_DTYPES                                                                                                    \
+    (CODES_DTYPES & ~(TN_TAKES(TN_Q4_1) | TN_TAKES(TN_Q5_1) | TN_TAKES(TN_F8_E4M3) | TN_TAKES(TN_F8_E5M2) |            \
+                      TN_TAKES(TN_E2M1) | TN_TAKES(TN_NF4)))
+
+/* A rounded row: its bytes, then the factor of each sixteen of them, then their sum times it; zeros behind the last
+ * ones. */
+static inline int64_t ints_bytes(int64_t k)
+{
+    return (k + 63) / 64 * 64;
+}
+
+static inline int64_t ints_parts(int64_t k)
+{
+    return (k + 255) / 256 * 16;
+}
+
+static inline int64_t ints_space(int64_t k)
+{
+    return ints_bytes(k) + 2 * ints_parts(k) * (int64_t)sizeof(float);
+}
+
 /* The matrix of a role (of expert `index`); declines what is not read, with the reason. */
 tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err);
 
@@ -30,9 +52,12 @@ typedef struct codes_kernels {
     /* n elements of a row from `from` on, both multiples of CODES_GROUP, as f32 or rounded to bf16 or f16. */
     void (*unpack)(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out);
 
-    /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements. x: rows of f32. The order along k
-     * is that of lanes, not of the other products. */
-    void (*dots)(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+    /* k activations, a multiple of CODES_GROUP, rounded to int8, 32 to a factor; row has ints_space(k) bytes. False
+     * where some are no finite numbers, or so large that products might not be. */
+    bool (*round)(const float *x, int64_t k, void *row);
+
+    /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements; x: rounded rows. For INTS_DTYPES. */
+    void (*ints)(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                  float *sums);
 } codes_kernels;
 
@@ -40,6 +65,7 @@ void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags);
 
 void codes_init_avx2(codes_kernels *kernels);
 void codes_init_avx512(codes_kernels *kernels);
+void codes_init_avx512vnni(codes_kernels *kernels);
 void codes_init_neon(codes_kernels *kernels);
 
 #endif

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define CODES_UNROLLED _Pragma("GCC unroll 8")
-
 /* The half at p; VEC_LANES signed bytes as floats. */
 VEC_INLINE float half_value(const char *p)
 {
@@ -39,5 +37,4 @@ VEC_INLINE void vec_interleave(vec v[2])
 void codes_init_avx512(codes_kernels *kernels)
 {
     kernels->unpack = unpack;
-    kernels->dots = dots;
 }

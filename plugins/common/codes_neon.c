@@ -1,8 +1,6 @@
 /* Decoding quantised weights, NEON (AArch64). */
 #include "vec_neon.h"
 
-#define CODES_UNROLLED _Pragma("GCC unroll 2")
-
 VEC_INLINE float half_value(const char *p)
 {
     uint16_t half;
@@ -36,10 +34,76 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
     vst1q_s8(code + 16, vzip2q_s8(low, high));
 }
 
-#include "codes_vec.h"
+/* As in codes_avx2.h. */
+typedef int8x16x2_t bytes;
+
+VEC_INLINE bytes bytes_load(const void *p)
+{
+    return (bytes){{vld1q_s8(p), vld1q_s8((const int8_t *)p + 16)}};
+}
+
+VEC_INLINE bytes bytes_and(bytes a, int mask)
+{
+    int8x16_t m = vdupq_n_s8((int8_t)mask);
+    return (bytes){{vandq_s8(a.val[0], m), vandq_s8(a.val[1], m)}};
+}
+
+VEC_INLINE bytes bytes_or(bytes a, bytes b)
+{
+    return (bytes){{vorrq_s8(a.val[0], b.val[0]), vorrq_s8(a.val[1], b.val[1])}};
+}
+
+VEC_INLINE int8x16_t shifted(int8x16_t a, int bits)
+{
+    return vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(a), vdupq_n_s8((int8_t)bits)));
+}
+
+VEC_INLINE bytes bytes_right(bytes a, int bits)
+{
+    return (bytes){{shifted(a.val[0], -bits), shifted(a.val[1], -bits)}};
+}
+
+VEC_INLINE bytes bytes_left(bytes a, int bits)
+{
+    return (bytes){{shifted(a.val[0], bits), shifted(a.val[1], bits)}};
+}
+
+VEC_INLINE bytes bytes_split(const uint8_t *p)
+{
+    int8x16_t q = vreinterpretq_s8_u8(vld1q_u8(p));
+    return (bytes){{q, shifted(q, -4)}};
+}
+
+VEC_INLINE bytes bytes_pairs(const uint8_t *p)
+{
+    bytes q = bytes_split(p);
+    return (bytes){{vzip1q_s8(q.val[0], q.val[1]), vzip2q_s8(q.val[0], q.val[1])}};
+}
+
+VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
+{
+    int8x16_t table = vld1q_s8(levels);
+    return (bytes){
+        {vqtbl1q_s8(table, vreinterpretq_u8_s8(a.val[0])), vqtbl1q_s8(table, vreinterpretq_u8_s8(a.val[1]))}};
+}
+
+VEC_INLINE float32x4_t quads_of(int8x16_t a, int8x16_t b)
+{
+    int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_s8(vget_high_s8(a), vget_high_s8(b));
+    return vcvtq_f32_s32(vpadalq_s16(vpaddlq_s16(low), high));
+}
+
+VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, vec sum)
+{
+    (void)below; /* what is not negative is below 128, too                                             */
+    sum = vec_fma(quads_of(code.val[0], x.val[0]), vec_set(s[0]), sum);
+    return vec_fma(quads_of(code.val[1], x.val[1]), vec_set(s[halves]), sum);
+}
+
+#include "codes_ints.h"
 
 void codes_init_neon(codes_kernels *kernels)
 {
     kernels->unpack = unpack;
-    kernels->dots = dots;
+    init_ints(kernels);
 }

@@ -15,8 +15,7 @@ enum {
     PARTS = CHUNK / 16,
     GROUPS = CHUNK / CODES_GROUP,
     VECS = CODES_GROUP / VEC_LANES,
-    SUMS = VECS < 4 ? 4 : VECS, /* of one token: as many as the latency of an addition needs         */
-    AHEAD = 2048                /* bytes from what is decoded to what is fetched                         */
+    AHEAD = 2048 /* bytes from what is decoded to what is fetched                         */
 };
 
 typedef struct chunk {
@@ -346,10 +345,13 @@ VEC_INLINE void open_q4_k(const codes *c, int64_t row, int64_t column, int group
     six[2] = a[1] & 0x3f3f3f3f;
     six[3] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 6 & 0x03030303) << 4;
     memcpy(number, six, sizeof number);
-    for (int i = 0; i < PARTS; i++) {
-        k->s[i] = d * (float)number[i / 2];
-        k->b[i] = -(dmin * (float)number[8 + i / 2]);
-    }
+    float wide[PARTS]; /* in loops that compilers make vectors of                                      */
+    for (int i = 0; i < PARTS; i++)
+        wide[i] = (float)number[i];
+    for (int i = 0; i < GROUPS; i++)
+        k->s[2 * i] = k->s[2 * i + 1] = d * wide[i];
+    for (int i = 0; i < GROUPS; i++)
+        k->b[2 * i] = k->b[2 * i + 1] = -(dmin * wide[GROUPS + i]);
 }
 
 VEC_INLINE void open_q5_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
@@ -473,65 +475,6 @@ VEC_INLINE void unpack_as(open_fn *open, values_fn *values, int64_t bytes, const
     }
 }
 
-VEC_INLINE void add_group(values_fn *values, const chunk *k, int g, int64_t at, const float *const *x, int tokens,
-                          vec sums[][SUMS])
-{
-    vec v[VECS];
-    values(k, g, v);
-    for (int t = 0; t < tokens; t++)
-        for (int i = 0; i < VECS; i++) {
-            vec *sum = &sums[t][(g * VECS + i) % SUMS];
-            *sum = vec_fma(v[i], vec_load((const char *)(x[t] + at + i * VEC_LANES), TN_F32), *sum);
-        }
-}
-
-/* A row with some tokens. */
-VEC_INLINE void dots_row(open_fn *open, values_fn *values, int64_t bytes, const codes *c, int64_t row, int64_t n,
-                         const float *const *x, int tokens, float *to)
-{
-    vec sums[4][SUMS];
-    for (int t = 0; t < tokens; t++)
-        for (int i = 0; i < SUMS; i++)
-            sums[t][i] = vec_set(0.0f);
-    for (int64_t column = 0; column < n; column += CHUNK) {
-        chunk k;
-        k.p = (const uint8_t *)c->data + row * c->row_bytes + column / CHUNK * bytes;
-        int groups = groups_of(n - column);
-        for (int64_t i = 0; i < bytes; i += 64)
-            __builtin_prefetch(k.p + AHEAD + i, 0, 2);
-        open(c, row, column, groups, &k);
-        if (groups == GROUPS) {
-            CODES_UNROLLED
-            for (int g = 0; g < GROUPS; g++)
-                add_group(values, &k, g, column + g * CODES_GROUP, x, tokens, sums);
-            continue;
-        }
-        for (int g = 0; g < groups; g++)
-            add_group(values, &k, g, column + g * CODES_GROUP, x, tokens, sums);
-    }
-    for (int t = 0; t < tokens; t++) {
-        vec sum = sums[t][0];
-        for (int i = 1; i < SUMS; i++)
-            sum = vec_add(sum, sums[t][i]);
-        to[t * PRODUCT_FEW_ROWS] = vec_sum(sum);
-    }
-}
-
-VEC_INLINE void dots_as(open_fn *open, values_fn *values, int64_t bytes, const codes *c, int64_t row, int32_t rows,
-                        int64_t n, const void *const *x, int32_t tokens, float *sums)
-{
-    for (int32_t r = 0; r < rows; r++) {
-        const float *const *from = (const float *const *)x;
-        int32_t t = 0;
-        for (; t + 4 <= tokens; t += 4)
-            dots_row(open, values, bytes, c, row + r, n, from + t, 4, sums + t * PRODUCT_FEW_ROWS + r);
-        for (; t + 2 <= tokens; t += 2)
-            dots_row(open, values, bytes, c, row + r, n, from + t, 2, sums + t * PRODUCT_FEW_ROWS + r);
-        if (t < tokens)
-            dots_row(open, values, bytes, c, row + r, n, from + t, 1, sums + t * PRODUCT_FEW_ROWS + r);
-    }
-}
-
 /* Every type: its `open` and `values`, and the bytes of 256 columns. */
 #define CODES_TYPES(X)                                                                                                 \
     X(TN_Q4_0, open_nothing, values_q4_0, 144)                                                                         \
@@ -558,10 +501,6 @@ VEC_INLINE void dots_as(open_fn *open, values_fn *values, int64_t bytes, const c
     case type:                                                                                                         \
         unpack_as(open, values, bytes, c, row, from, n, to, out);                                                      \
         break;
-#define DOTS_CASE(type, open, values, bytes)                                                                           \
-    case type:                                                                                                         \
-        dots_as(open, values, bytes, c, row, rows, k, x, tokens, sums);                                                \
-        break;
 
 VEC_INLINE void unpack_to(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out)
 {
@@ -572,7 +511,7 @@ VEC_INLINE void unpack_to(const codes *c, int64_t row, int64_t from, int64_t n, 
     }
 }
 
-static void unpack(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out)
+__attribute__((unused)) static void unpack(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out)
 {
     if (to == TN_F32)
         unpack_to(c, row, from, n, TN_F32, out);
@@ -580,16 +519,6 @@ static void unpack(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtyp
         unpack_to(c, row, from, n, TN_BF16, out);
     else
         unpack_to(c, row, from, n, TN_F16, out);
-}
-
-static void dots(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                 float *sums)
-{
-    switch (c->dtype) {
-        CODES_TYPES(DOTS_CASE)
-    default:
-        break;
-    }
 }
 
 #endif

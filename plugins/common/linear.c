@@ -2,12 +2,13 @@
  * go by blocks, whose panel all threads pack together and then take rows of weights for, piece by piece. Quantised rows
  * are unpacked into scratch, so few at a time that they are multiplied out of the caches. */
 #include "linear.h"
+#include "product_parts.h"
 #include "scratch.h"
 
 typedef struct linear_memory {
     char *panel;
     char *thread;
-    size_t x_rows, y_rows, native, product, strip; /* within one thread's memory: pointers and scratch */
+    size_t x_rows, y_rows, native, product, strip, rounded; /* within one thread's memory                      */
     size_t thread_size, total;
 } linear_memory;
 
@@ -52,6 +53,7 @@ static linear_memory layout(const linear_layer *layer, char *scratch)
     m.native = scratch_take(&at, converts ? PRODUCT_FEW_TOKENS * (size_t)layer->in * sizeof(float) : 0);
     m.product = scratch_take(&at, product_scratch_size(kernels, layer->in));
     m.strip = scratch_take(&at, layer->codes.dtype ? STRIP * (size_t)strip_space(layer) : 0);
+    m.rounded = scratch_take(&at, layer->rounds ? PRODUCT_FEW_TOKENS * (size_t)ints_space(layer->in) : 0);
     m.thread_size = at;
     at = 0;
     size_t panel = scratch_take(&at, block * (size_t)product_panel_token(kernels, layer->in));
@@ -134,15 +136,50 @@ static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t 
     }
 }
 
+/* Rounds all tokens of the call, by way of the strip's memory; false: some are no finite numbers. */
+static bool round_tokens(const linear_run *run, char *mine, const void **rounded)
+{
+    const linear_layer *layer = run->layer;
+    float *wide = (float *)(void *)(mine + run->memory.strip);
+    for (int64_t t = 0; t < run->tokens; t++) {
+        char *to = mine + run->memory.rounded + t * ints_space(layer->in);
+        layer->kernels.widen(product_row(run->x, t), layer->in, wide);
+        if (!layer->unpacks.round(wide, layer->in, to))
+            return false;
+        rounded[t] = to;
+    }
+    return true;
+}
+
+static void multiply_ints(const linear_run *run, const void *const *rounded, int64_t begin, int64_t end, void *const *y)
+{
+    const linear_layer *layer = run->layer;
+    const product_kernels *kernels = &layer->kernels;
+    float sums[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], bias[PRODUCT_FEW_ROWS];
+    for (int64_t row = begin; row < end; row += PRODUCT_FEW_ROWS) {
+        int32_t n = (int32_t)least(PRODUCT_FEW_ROWS, end - row);
+        const product_finish finish = {kernels->dtype, TN_ACT_LINEAR,
+                                       product_widen_bias(kernels, layer->weight.bias, row, n, bias)};
+        layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, (int32_t)run->tokens, sums);
+        for (int64_t t = 0; t < run->tokens; t++)
+            kernels->row_out(sums + t * PRODUCT_FEW_ROWS, &finish, n, (char *)y[t] + row * product_element(kernels));
+    }
+}
+
 /* Every thread converts the tokens for itself, which is cheaper than waiting for another to do it, and reads one
  * stretch of the weights from its beginning to its end. */
 static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_t threads)
 {
     const linear_layer *layer = run->layer;
-    const void **x;
+    const void **x, *rounded[PRODUCT_FEW_TOKENS];
     void **y;
     int64_t begin, end;
     rows_of(run, 0, run->tokens, mine, &x, &y);
+    if (layer->rounds && round_tokens(run, mine, rounded)) {
+        product_share_rows(layer->out, thread, threads, &begin, &end);
+        multiply_ints(run, rounded, begin, end, y);
+        return;
+    }
     product_native_rows(&layer->kernels, x, run->tokens, layer->in, mine + run->memory.native, x);
     product_share_rows(layer->out, thread, threads, &begin, &end);
     const linear_tokens tokens = {.x = x, .count = run->tokens, .y = y};

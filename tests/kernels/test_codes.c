@@ -13,7 +13,7 @@
 
 #define AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
 
-static const uint64_t tiers[] = {0, TN_CPU_AVX2, AVX512, TN_CPU_NEON};
+static const uint64_t tiers[] = {0, TN_CPU_AVX2, AVX512, AVX512 | TN_CPU_AVX512_VNNI, TN_CPU_NEON};
 
 enum { TIERS = sizeof tiers / sizeof *tiers, ROWS = 9, COLUMNS = 544 };
 
@@ -130,59 +130,100 @@ START_TEST(scales_and_zeros_beside)
 }
 END_TEST
 
-/* Sums of the values with tokens, in double: some 2^-24 of the sum of magnitudes for each of a lane's additions. */
-static void check_dots(tn_dtype dtype)
+/* Rows of activations, one with zeros, one with outliers; rounded, and what they are then. */
+enum { TOKENS = 7 };
+typedef struct rounded_rows {
+    _Alignas(64) char memory[TOKENS][4 * COLUMNS];
+    const void *rows[TOKENS];
+    float x[TOKENS][COLUMNS];
+} rounded_rows;
+
+static void round_rows(const codes_kernels *kernels, rounded_rows *rows, int64_t n)
 {
-    drawn *d = draw(dtype, tn_dtype_block_elements(dtype) > 2 ? 0 : 17, false);
-    int64_t n = columns_of(dtype);
-    static float x[7][COLUMNS];
-    const void *rows[7];
-    float sums[7 * 16], w[COLUMNS];
     random_state r = {.state = 5};
-    codes c;
-    for (int t = 0; t < 7; t++) {
-        rows[t] = x[t];
+    for (int t = 0; t < TOKENS; t++) {
         for (int64_t i = 0; i < n; i++)
-            x[t][i] = (float)random_nearly_normal(&r);
+            rows->x[t][i] = t == 1 && i < 64 ? 0 : (float)random_nearly_normal(&r) * (t == 2 && i % 29 == 0 ? 1000 : 1);
+        rows->rows[t] = rows->memory[t];
+        ck_assert(kernels->round(rows->x[t], n, rows->memory[t]));
+        const int8_t *q = rows->rows[t];
+        const float *factor = (const float *)(const void *)(rows->memory[t] + ints_bytes(n));
+        for (int64_t i = 0; i < n; i++) {
+            float is = (float)q[i] * factor[i / 16];
+            ck_assert_msg(fabsf(is - rows->x[t][i]) <= factor[i / 16] * 0.5001f, "%g is %g", (double)rows->x[t][i],
+                          (double)is);
+            rows->x[t][i] = is;
+        }
     }
+}
+
+/* Sums of the values with rounded tokens, in double: what is added in f32 goes through n / 8 + 16 additions at most,
+ * and codes and what is taken from them apart may be larger than the values. */
+static void check_ints(tn_dtype dtype, size_t tier, bool zeros)
+{
+    drawn *d = draw(dtype, tn_dtype_block_elements(dtype) > 2 ? 0 : 17, zeros);
+    int64_t n = columns_of(dtype);
+    static rounded_rows x;
+    float sums[TOKENS * 16], w[COLUMNS];
+    codes_kernels kernels;
+    codes c;
     ck_assert(codes_open(&c, &d->site, TN_ROLE_WEIGHT, 0, NULL) == TN_OK);
-    for (size_t tier = 0; tier < TIERS; tier++) {
-        codes_kernels kernels;
-        if (tiers[tier] & ~tn_cpu_flags())
-            continue;
-        codes_kernels_init(&kernels, tiers[tier]);
-        for (int tokens = 1; tokens <= 7; tokens++) {
-            kernels.dots(&c, 0, ROWS, n, rows, tokens, sums);
-            for (int row = 0; row < ROWS; row++) {
-                kernels.unpack(&c, row, 0, n, TN_F32, w);
-                for (int t = 0; t < tokens; t++) {
-                    double want = 0, size = 0;
-                    for (int64_t i = 0; i < n; i++) {
-                        want += (double)w[i] * (double)x[t][i];
-                        size += fabs((double)w[i] * (double)x[t][i]);
-                    }
-                    double got = sums[t * 16 + row];
-                    ck_assert_msg(fabs(got - want) <= size * 0x1p-24 * (double)n || !(size < 1e38),
-                                  "%s, tier %zu, row %d, token %d of %d: %g, not %g", tn_dtype_name(dtype), tier, row,
-                                  t, tokens, got, want);
+    codes_kernels_init(&kernels, tiers[tier]);
+    round_rows(&kernels, &x, n);
+    for (int tokens = 1; tokens <= TOKENS; tokens++) {
+        kernels.ints(&c, 0, ROWS, n, x.rows, tokens, sums);
+        for (int row = 0; row < ROWS; row++) {
+            kernels.unpack(&c, row, 0, n, TN_F32, w);
+            for (int t = 0; t < tokens; t++) {
+                double want = 0, size = 0, largest = 0, got = (double)sums[t * 16 + row];
+                for (int64_t i = 0; i < n; i++) {
+                    want += (double)w[i] * (double)x.x[t][i];
+                    largest = fabs((double)w[i]) > largest ? fabs((double)w[i]) : largest;
+                    size += fabs((double)x.x[t][i]);
                 }
+                double bound = 4 * largest * size * 0x1p-24 * ((double)n / 8 + 16);
+                ck_assert_msg(fabs(got - want) <= bound || !isfinite(want) || !(largest * size < 1e36),
+                              "%s, tier %zu, row %d, token %d of %d: %g, not %g", tn_dtype_name(dtype), tier, row, t,
+                              tokens, got, want);
             }
         }
     }
     free(d);
 }
 
-START_TEST(dots_are_sums)
+START_TEST(products_of_integers)
 {
     for (int dtype = 1; dtype < TN_DTYPE_COUNT; dtype++)
-        if (CODES_DTYPES >> dtype & 1)
-            check_dots((tn_dtype)dtype);
+        for (size_t tier = 0; tier < TIERS; tier++)
+            if ((INTS_DTYPES >> dtype & 1) && !(tiers[tier] & ~tn_cpu_flags())) {
+                check_ints((tn_dtype)dtype, tier, false);
+                if (dtype == TN_I8 || dtype == TN_U4)
+                    check_ints((tn_dtype)dtype, tier, true);
+            }
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_not_rounded)
+{
+    float x[64] = {0};
+    char row[1024];
+    for (size_t tier = 0; tier < TIERS; tier++) {
+        codes_kernels kernels;
+        codes_kernels_init(&kernels, tiers[tier] & tn_cpu_flags());
+        x[40] = 1e-44f;
+        ck_assert(kernels.round(x, 64, row));
+        x[40] = INFINITY;
+        ck_assert(!kernels.round(x, 64, row));
+        x[40] = NAN;
+        ck_assert(!kernels.round(x, 64, row));
+    }
 }
 END_TEST
 
 int main(void)
 {
     TCase *tc = suite_open("codes", 0);
-    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, dots_are_sums);
+    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, products_of_integers,
+              what_is_not_finite_is_not_rounded);
     return suite_run();
 }

@@ -133,6 +133,22 @@ START_TEST(what_cannot_be_promised_is_an_error)
 }
 END_TEST
 
+/* Kernels that say that they round activations are declined where exact products are asked for. */
+START_TEST(exact_does_without_what_rounds)
+{
+    test_kernel_add(&(test_kernel){.id = "rounds", .op = TN_OP_RMS_NORM, .traits = TN_ROUNDS_INPUTS});
+    for (int exact = 0; exact < 2; exact++) {
+        tn_model *m = open_model("llama", "f32", TOKENS);
+        tn_error err = TN_ERROR_INIT;
+        tn_config *config = test_config(exact ? "{\"verify\": \"never\", \"exact\": true}" : "{\"verify\": \"never\"}");
+        tn_status status = tn_apply_kernels(m, config, "rounds", NULL, &err);
+        ck_assert_int_eq(status, exact ? TN_E_KERNEL : TN_OK);
+        if (exact)
+            suite_expect_in(err.message, "it rounds activations for its products (TN_ROUNDS_INPUTS)");
+    }
+}
+END_TEST
+
 START_TEST(wrong_use_is_told)
 {
     tn_model *m = open_model("llama", "f32", TOKENS);
@@ -256,7 +272,7 @@ int main(void)
     TCase *all = suite_open("same bits", 300);
     tcase_add_loop_test(all, kernels_keep_their_promise, 0, MODELS);
     tcase_add_loop_test(all, drafts_change_nothing, 0, MODELS);
-    suite_add(all, a_layer_is_named, what_cannot_be_promised_is_an_error, wrong_use_is_told, what_was_said_is_drafted,
-              states_go_token_by_token, drafts_end_where_the_text_does);
+    suite_add(all, a_layer_is_named, what_cannot_be_promised_is_an_error, exact_does_without_what_rounds,
+              wrong_use_is_told, what_was_said_is_drafted, states_go_token_by_token, drafts_end_where_the_text_does);
     return suite_run();
 }

@@ -1,0 +1,102 @@
+/* What codes_vec.h and codes_ints.h are written over, for vectors of 256 bits. */
+#ifndef TENON_COMMON_CODES_AVX2_H
+#define TENON_COMMON_CODES_AVX2_H
+
+#include "vec_avx2.h"
+
+VEC_INLINE float half_value(const char *p)
+{
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return _cvtsh_ss(half);
+}
+
+VEC_INLINE vec vec_of_bytes(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+VEC_INLINE __m128i levels_at(const int8_t *levels, __m128i q, bool high)
+{
+    __m128i at = _mm_and_si128(high ? _mm_srli_epi16(q, 4) : q, _mm_set1_epi8(15));
+    return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)levels), at);
+}
+
+/* The levels of the low or the high halves of sixteen bytes. */
+VEC_INLINE void bytes_of_nibbles(const int8_t *levels, const uint8_t *q, bool high, int8_t *code)
+{
+    __m128i all = _mm_loadu_si128((const __m128i *)(const void *)q);
+    _mm_storeu_si128((__m128i *)(void *)code, levels_at(levels, all, high));
+}
+
+/* Those of both, the low ones first. */
+VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *code)
+{
+    __m128i all = _mm_loadu_si128((const __m128i *)(const void *)q);
+    __m128i low = levels_at(levels, all, false), high = levels_at(levels, all, true);
+    _mm_storeu_si128((__m128i *)(void *)code, _mm_unpacklo_epi8(low, high));
+    _mm_storeu_si128((__m128i *)(void *)(code + 16), _mm_unpackhi_epi8(low, high));
+}
+
+/* Thirty-two bytes: codes, or rounded activations. */
+typedef __m256i bytes;
+
+VEC_INLINE bytes bytes_load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+VEC_INLINE bytes bytes_and(bytes a, int mask)
+{
+    return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
+}
+
+VEC_INLINE bytes bytes_or(bytes a, bytes b)
+{
+    return _mm256_or_si256(a, b);
+}
+
+/* Each byte shifted; what comes in from its neighbour is anything. */
+VEC_INLINE bytes bytes_right(bytes a, int bits)
+{
+    return _mm256_srli_epi16(a, bits);
+}
+
+VEC_INLINE bytes bytes_left(bytes a, int bits)
+{
+    return _mm256_slli_epi16(a, bits);
+}
+
+/* Sixteen bytes, and they again four bits further right. */
+VEC_INLINE bytes bytes_split(const void *p)
+{
+    __m128i q = _mm_loadu_si128((const __m128i *)p);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(q), _mm_srli_epi16(q, 4), 1);
+}
+
+/* The halves of sixteen bytes in turns, low ones first; the upper four bits are anything. */
+VEC_INLINE bytes bytes_pairs(const void *p)
+{
+    __m128i q = _mm_loadu_si128((const __m128i *)p), high = _mm_srli_epi16(q, 4);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(q, high)), _mm_unpackhi_epi8(q, high), 1);
+}
+
+/* levels[a], a from 0 to 15. */
+VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
+{
+    __m128i table = _mm_loadu_si128((const __m128i *)(const void *)levels);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), a);
+}
+
+VEC_INLINE __m256i quads_of(__m256i a, __m256i b);
+
+/* sum += the products of codes and x, those of the first sixteen times s[0] and, with `halves`, of the others times
+ * s[1]. Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */
+VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, vec sum)
+{
+    __m256i a = below ? _mm256_abs_epi8(code) : code, b = below ? _mm256_sign_epi8(x, code) : x;
+    vec factor = halves ? _mm256_set_m128(_mm_set1_ps(s[1]), _mm_set1_ps(s[0])) : vec_set(s[0]);
+    return vec_fma(_mm256_cvtepi32_ps(quads_of(a, b)), factor, sum);
+}
+
+#endif
