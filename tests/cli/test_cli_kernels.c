@@ -212,7 +212,7 @@ START_TEST(inspect_prints_tree_and_reasons)
                                   NULL};
     process_result r = TENON(NULL, "inspect", MODEL);
     expect_words(&r, tree);
-    ck_assert_ptr_null(strstr(r.out, "kernel takes"));
+    ck_assert_ptr_null(strstr(r.out, "+ cpu_linear: takes it"));
     ck_assert_str_eq(r.err, "");
     r = TENON(NULL, "inspect", MODEL, "--explain");
     expect_words(&r, tree);
