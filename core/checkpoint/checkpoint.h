@@ -13,7 +13,7 @@ config_file *config_open(const char *path, tn_error *err); /* owned */
 
 /* The same of a JSON object, which is taken; path is the file that messages name. Owned. */
 struct json_t;
-config_file *config_of(const char *path, struct json_t *object, tn_error *err);
+config_file *config_open_object(const char *path, struct json_t *object, tn_error *err);
 
 /* What a config.json of that .gguf would say (gguf_config.c). Owned. */
 struct gguf;

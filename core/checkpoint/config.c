@@ -90,7 +90,7 @@ config_file *config_open(const char *path, tn_error *err)
     return make(path, NULL, err);
 }
 
-config_file *config_of(const char *path, json_t *object, tn_error *err)
+config_file *config_open_object(const char *path, json_t *object, tn_error *err)
 {
     return make(path, object, err);
 }

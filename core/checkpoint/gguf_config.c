@@ -478,7 +478,7 @@ config_file *gguf_config_read(const gguf *file, tn_error *err)
     if (json_memory_failed())
         m.status = tn_fail(err, TN_E_MEMORY, gguf_path(file, 0), "out of memory");
     if (m.status == TN_OK)
-        return config_of(gguf_path(file, 0), m.root, err);
+        return config_open_object(gguf_path(file, 0), m.root, err);
     json_decref(m.root);
     return NULL;
 }

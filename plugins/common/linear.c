@@ -53,7 +53,7 @@ static linear_memory layout(const linear_layer *layer, char *scratch)
     m.native = scratch_take(&at, converts ? PRODUCT_FEW_TOKENS * (size_t)layer->in * sizeof(float) : 0);
     m.product = scratch_take(&at, product_scratch_size(kernels, layer->in));
     m.strip = scratch_take(&at, layer->codes.dtype ? STRIP * (size_t)strip_space(layer) : 0);
-    m.rounded = scratch_take(&at, layer->rounds ? PRODUCT_FEW_TOKENS * (size_t)ints_space(layer->in) : 0);
+    m.rounded = scratch_take(&at, (size_t)layer->terms * PRODUCT_FEW_TOKENS * (size_t)ints_space(layer->in));
     m.thread_size = at;
     at = 0;
     size_t panel = scratch_take(&at, block * (size_t)product_panel_token(kernels, layer->in));
@@ -136,31 +136,56 @@ static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t 
     }
 }
 
-/* Rounds all tokens of the call, by way of the strip's memory; false: some are no finite numbers. */
+/* What rounding took from x stays there. */
+static void leave_rest(float *x, int64_t k, const void *row)
+{
+    const int8_t *q = row;
+    const float *factor = (const float *)(const void *)(q + ints_bytes(k));
+    for (int64_t i = 0; i < k; i++)
+        x[i] -= factor[i / 16] * (float)q[i];
+}
+
+/* Rounds all tokens of the call, by way of the strip's memory, the terms of one behind each other; false: some are no
+ * finite numbers. */
 static bool round_tokens(const linear_run *run, char *mine, const void **rounded)
 {
     const linear_layer *layer = run->layer;
     float *wide = (float *)(void *)(mine + run->memory.strip);
+    char *to = mine + run->memory.rounded;
     for (int64_t t = 0; t < run->tokens; t++) {
-        char *to = mine + run->memory.rounded + t * ints_space(layer->in);
         layer->kernels.widen(product_row(run->x, t), layer->in, wide);
-        if (!layer->unpacks.round(wide, layer->in, to))
-            return false;
-        rounded[t] = to;
+        for (int32_t term = 0; term < layer->terms; term++, to += ints_space(layer->in)) {
+            if (!layer->unpacks.round(wide, layer->in, to))
+                return false;
+            if (term + 1 < layer->terms)
+                leave_rest(wide, layer->in, to);
+            *rounded++ = to;
+        }
     }
     return true;
+}
+
+/* Sums of a token's terms, in the place of the first. */
+static void add_terms(float *sums, int64_t tokens)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
+            sums[t * PRODUCT_FEW_ROWS + r] =
+                sums[2 * t * PRODUCT_FEW_ROWS + r] + sums[(2 * t + 1) * PRODUCT_FEW_ROWS + r];
 }
 
 static void multiply_ints(const linear_run *run, const void *const *rounded, int64_t begin, int64_t end, void *const *y)
 {
     const linear_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
-    float sums[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], bias[PRODUCT_FEW_ROWS];
+    float sums[2 * PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS] = {0}, bias[PRODUCT_FEW_ROWS];
     for (int64_t row = begin; row < end; row += PRODUCT_FEW_ROWS) {
         int32_t n = (int32_t)least(PRODUCT_FEW_ROWS, end - row);
         const product_finish finish = {kernels->dtype, TN_ACT_LINEAR,
                                        product_widen_bias(kernels, layer->weight.bias, row, n, bias)};
-        layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, (int32_t)run->tokens, sums);
+        layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, layer->terms * (int32_t)run->tokens, sums);
+        if (layer->terms == 2)
+            add_terms(sums, run->tokens);
         for (int64_t t = 0; t < run->tokens; t++)
             kernels->row_out(sums + t * PRODUCT_FEW_ROWS, &finish, n, (char *)y[t] + row * product_element(kernels));
     }
@@ -171,11 +196,11 @@ static void multiply_ints(const linear_run *run, const void *const *rounded, int
 static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_t threads)
 {
     const linear_layer *layer = run->layer;
-    const void **x, *rounded[PRODUCT_FEW_TOKENS];
+    const void **x, *rounded[2 * PRODUCT_FEW_TOKENS];
     void **y;
     int64_t begin, end;
     rows_of(run, 0, run->tokens, mine, &x, &y);
-    if (layer->rounds && round_tokens(run, mine, rounded)) {
+    if (layer->terms && round_tokens(run, mine, rounded)) {
         product_share_rows(layer->out, thread, threads, &begin, &end);
         multiply_ints(run, rounded, begin, end, y);
         return;

@@ -12,7 +12,8 @@ typedef struct linear_layer {
     product_matrix weight; /* rows [out, in]; of quantised ones only the bias                      */
     codes codes;           /* their rows, where it has a type                                      */
     codes_kernels unpacks;
-    bool rounds; /* few tokens are rounded for products of integers (INTS_DTYPES)                  */
+    int32_t terms; /* of int8 that few tokens are rounded to for products of integers (INTS_DTYPES): 1, or 2, the second
+                      being what the first leaves; 0: they are taken as they are                              */
     int64_t in, out;
     int64_t max_tokens; /* of a call                                                               */
     int32_t threads;    /* most of a call                                                          */

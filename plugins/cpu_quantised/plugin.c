@@ -11,18 +11,18 @@ static tn_status layer_of(linear_layer *layer, const tn_site *site, const tn_pla
                             .out = site->dim[TN_DIM_OUT],
                             .max_tokens = plan->max_tokens,
                             .threads = plan->threads,
-                            .rounds = plan->user[1] != 0};
+                            .terms = (int32_t)plan->user[1]};
     product_kernels_init(&layer->kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], plan->user[0]);
     codes_kernels_init(&layer->unpacks, plan->user[0]);
     return codes_open(&layer->codes, site, TN_ROLE_WEIGHT, 0, err);
 }
 
-/* plan->user[1]: are few tokens rounded? */
-static tn_status plan_linear(const tn_site *site, tn_plan *plan, bool rounds, tn_error *err)
+/* plan->user[1]: the terms that few tokens are rounded to. */
+static tn_status plan_linear(const tn_site *site, tn_plan *plan, int terms, tn_error *err)
 {
     linear_layer layer;
     plan->user[0] = tn_cpu_flags();
-    plan->user[1] = rounds;
+    plan->user[1] = (uint64_t)terms;
     tn_status status = layer_of(&layer, site, plan, err);
     if (status == TN_OK)
         plan->scratch_bytes = linear_scratch_size(&layer);
@@ -31,12 +31,17 @@ static tn_status plan_linear(const tn_site *site, tn_plan *plan, bool rounds, tn
 
 static tn_status plan_exact(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    return plan_linear(site, plan, false, err);
+    return plan_linear(site, plan, 0, err);
+}
+
+static tn_status plan_fine(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_linear(site, plan, 2, err);
 }
 
 static tn_status plan_rounded(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    return plan_linear(site, plan, true, err);
+    return plan_linear(site, plan, 1, err);
 }
 
 static tn_status linear_call(const tn_call *call, tn_error *err)
@@ -65,11 +70,19 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES),
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES & ~INTS_FINE_DTYPES),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 64},
         .plan = plan_rounded,
         .forward = linear_call,
         .traits = TN_ROUNDS_INPUTS,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_LINEAR,
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_FINE_DTYPES),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
+        .plan = plan_fine,
+        .forward = linear_call,
     },
     {
         .size = sizeof(tn_impl),

@@ -50,7 +50,7 @@ bool compare_logits(const golden *g, const float *got, const float *expected, in
 void check_f32(const golden *g, const run_results *r, const char *what, const char *spec);
 void check_media(const golden *g, const run_results *r, const char *spec);
 void check_hidden(const golden *g, const run_results *r, const char *spec);
-void check_bf16(const golden *g, const run_results *r, const char *spec);
+void check_bf16(const golden *g, const run_results *r, const char *what, const char *spec, bool rounds);
 
 /* decode.c: steps against the one pass that gave r; 16 tokens. */
 void check_steps(const golden *g, tn_model *model, const run_results *r, const char *spec);

@@ -1,5 +1,5 @@
 /* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
- *              [--skip-unsupported] [--batch]
+ *              [--skip-unsupported] [--batch] [--exact]
  *
  * Runs every case below DIR (folders with config.json and weights, or a .gguf, and expected.safetensors, in the format
  * of the golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and
@@ -9,7 +9,9 @@
  * model counts steps    the prompt token by token, and in calls of three: logits as of one pass, within the same bound
  *   greedy   the 16 tokens are the same, in f32
  *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth); where the case is quantised and kernels are
- *            used, which may round activations, the rms of what rounding does is added to it as squares
+ *            used, which may round activations, the rms of what rounding does is added to it as squares, unless
+ *            --exact leaves these kernels out
+ *   tokens   of quantised cases the same, token by token
  *   names    every tensor of the checkpoint is a parameter of the model
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
@@ -28,7 +30,7 @@ typedef struct options {
     const char *folder, *settings, *plugins, *device, *without; /* settings: a file like conf/kernels.json */
     const char *specs[8];
     int spec_count;
-    bool hidden, skip_unsupported, batch;
+    bool hidden, skip_unsupported, batch, exact;
     tn_config *config;
 } options;
 
@@ -68,11 +70,25 @@ static void check_other_mode(const golden *g, tn_model *model, const char *spec)
     run_free(&r);
 }
 
+static void check_tokens(const golden *g, tn_model *model, const char *spec, bool rounds)
+{
+    tn_error err = TN_ERROR_INIT;
+    run_results r = {0};
+    if (run_allocate(g, model, false, &r) && run_case(g, model, 1, main_mode(g), &r, &err))
+        check_bf16(g, &r, "tokens", spec, rounds);
+    else
+        check_fail(g, "tokens", spec, &err);
+    run_free(&r);
+}
+
 static void check_results(const golden *g, tn_model *model, const options *o, const char *spec, tn_dtype dtype,
                           const run_results *r)
 {
     if (dtype == TN_BF16) {
-        check_bf16(g, r, spec);
+        bool rounds = g->act.data && !o->exact && strcmp(spec, "none") != 0;
+        check_bf16(g, r, "bf16", spec, rounds);
+        if (g->act.data)
+            check_tokens(g, model, spec, rounds);
         return;
     }
     check_f32(g, r, "f32", spec);
@@ -186,6 +202,8 @@ static bool parse(int argc, char **argv, options *o)
             o->skip_unsupported = true;
         else if (!strcmp(argv[i], "--batch"))
             o->batch = true;
+        else if (!strcmp(argv[i], "--exact"))
+            o->exact = true;
         else if (argv[i][0] == '-' || o->folder)
             return false;
         else
@@ -216,14 +234,14 @@ int main(int argc, char **argv)
     o.plugins = plugins;
     if (!parse(argc, argv, &o)) {
         fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
-              "CASE] "
-              "[--hidden] [--skip-unsupported] [--batch]\n",
+              "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact]\n",
               stderr);
         return 2;
     }
     o.config = o.settings ? tn_config_load(o.settings, &err) : tn_config_new();
     if (!o.config || !realpath(o.plugins, absolute) || tn_config_set_plugins(o.config, absolute, &err) != TN_OK ||
-        tn_config_set_same_bits(o.config, o.batch, &err) != TN_OK || tn_scan(o.config, &err) != TN_OK) {
+        tn_config_set_same_bits(o.config, o.batch, &err) != TN_OK ||
+        tn_config_set_exact(o.config, o.exact, &err) != TN_OK || tn_scan(o.config, &err) != TN_OK) {
         fprintf(stderr, "check_models: %s: %s\n", err.where[0] ? err.where : o.plugins,
                 err.message[0] ? err.message : "no such folder of plugins");
         return 3;
