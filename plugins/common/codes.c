@@ -174,3 +174,21 @@ tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index,
                        tn_role_name(role), 1 << c->group_shift);
     return TN_OK;
 }
+
+/* ---- two terms ------------------------------------------------------------------------------------------------- */
+
+void codes_leave_rest(float *x, int64_t k, const void *row)
+{
+    const int8_t *q = row;
+    const float *factor = (const float *)(const void *)(q + ints_bytes(k));
+    for (int64_t i = 0; i < k; i++)
+        x[i] -= factor[i / 16] * (float)q[i];
+}
+
+void codes_add_terms(float *sums, int64_t tokens)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
+            sums[t * PRODUCT_FEW_ROWS + r] =
+                sums[2 * t * PRODUCT_FEW_ROWS + r] + sums[(2 * t + 1) * PRODUCT_FEW_ROWS + r];
+}

@@ -64,6 +64,12 @@ typedef struct codes_kernels {
                  float *sums);
 } codes_kernels;
 
+/* x becomes what rounding it to row has left. */
+void codes_leave_rest(float *x, int64_t k, const void *row);
+
+/* Sums of `ints` of two terms for each token become those of the tokens. */
+void codes_add_terms(float *sums, int64_t tokens);
+
 void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags);
 
 void codes_init_avx2(codes_kernels *kernels);

@@ -136,15 +136,6 @@ static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t 
     }
 }
 
-/* What rounding took from x stays there. */
-static void leave_rest(float *x, int64_t k, const void *row)
-{
-    const int8_t *q = row;
-    const float *factor = (const float *)(const void *)(q + ints_bytes(k));
-    for (int64_t i = 0; i < k; i++)
-        x[i] -= factor[i / 16] * (float)q[i];
-}
-
 /* Rounds all tokens of the call, by way of the strip's memory, the terms of one behind each other; false: some are no
  * finite numbers. */
 static bool round_tokens(const linear_run *run, char *mine, const void **rounded)
@@ -158,20 +149,11 @@ static bool round_tokens(const linear_run *run, char *mine, const void **rounded
             if (!layer->unpacks.round(wide, layer->in, to))
                 return false;
             if (term + 1 < layer->terms)
-                leave_rest(wide, layer->in, to);
+                codes_leave_rest(wide, layer->in, to);
             *rounded++ = to;
         }
     }
     return true;
-}
-
-/* Sums of a token's terms, in the place of the first. */
-static void add_terms(float *sums, int64_t tokens)
-{
-    for (int64_t t = 0; t < tokens; t++)
-        for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
-            sums[t * PRODUCT_FEW_ROWS + r] =
-                sums[2 * t * PRODUCT_FEW_ROWS + r] + sums[(2 * t + 1) * PRODUCT_FEW_ROWS + r];
 }
 
 static void multiply_ints(const linear_run *run, const void *const *rounded, int64_t begin, int64_t end, void *const *y)
@@ -185,7 +167,7 @@ static void multiply_ints(const linear_run *run, const void *const *rounded, int
                                        product_widen_bias(kernels, layer->weight.bias, row, n, bias)};
         layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, layer->terms * (int32_t)run->tokens, sums);
         if (layer->terms == 2)
-            add_terms(sums, run->tokens);
+            codes_add_terms(sums, run->tokens);
         for (int64_t t = 0; t < run->tokens; t++)
             kernels->row_out(sums + t * PRODUCT_FEW_ROWS, &finish, n, (char *)y[t] + row * product_element(kernels));
     }

@@ -1,5 +1,6 @@
 /* cpu_quantised: which linear layers with quantised weights it takes. */
 #define TN_ABI_NEEDED 4 /* TN_ROUNDS_INPUTS */
+#include "experts.h"
 #include "linear.h"
 
 /* plan->user[0]: the instruction sets that scratch was sized for. */
@@ -53,6 +54,39 @@ static tn_status linear_call(const tn_call *call, tn_error *err)
     return status;
 }
 
+/* ---- experts --------------------------------------------------------------------------------------------- */
+
+static tn_status plan_experts(const tn_site *site, tn_plan *plan, int terms, tn_error *err)
+{
+    experts_layer layer;
+    plan->user[0] = tn_cpu_flags();
+    plan->user[1] = (uint64_t)terms;
+    experts_open(&layer, site, plan->user[0], terms);
+    tn_status status = experts_check(&layer, err);
+    if (status == TN_OK)
+        plan->scratch_bytes = experts_scratch_size(&layer, plan->threads);
+    return status;
+}
+
+static tn_status plan_experts_rounded(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_experts(site, plan, 1, err);
+}
+
+static tn_status plan_experts_fine(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_experts(site, plan, 2, err);
+}
+
+static tn_status experts_call(const tn_call *call, tn_error *err)
+{
+    experts_layer layer;
+    experts_open(&layer, call->site, call->plan->user[0], (int32_t)call->plan->user[1]);
+    return experts_forward(&layer, call, err);
+}
+
+/* ---- what is taken --------------------------------------------------------------------------------------- */
+
 enum { DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16) };
 
 /* Errors are told by a row's largest element: of fewer all may have cancelled. */
@@ -63,6 +97,21 @@ static const tn_dim_rule dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROU
         .size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = (dtypes), [TN_AXIS_WEIGHT] = (weights)},                 \
         .features = TN_HAS_BIAS | TN_HAS_SCALES | TN_HAS_ZERO_POINTS, .dims = dims,                                    \
         .dim_count = sizeof dims / sizeof *dims                                                                        \
+    }
+
+static const tn_dim_rule expert_dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROUP},
+                                          {.dim = TN_DIM_INTER, .multiple = CODES_GROUP},
+                                          {.dim = TN_DIM_TOP_K, .max = 256}};
+
+#define EXPERTS_MATCH(weights)                                                                                         \
+    {                                                                                                                  \
+        .size = sizeof(tn_match),                                                                                      \
+        .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),                                              \
+                  [TN_AXIS_WEIGHT] = (weights),                                                                        \
+                  [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU),          \
+                  [TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_EXPERT_LIST)},                                                 \
+        .features = TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED | TN_HAS_F32_ROUTING, .dims = expert_dims,       \
+        .dim_count = sizeof expert_dims / sizeof *expert_dims                                                          \
     }
 
 /* README.md derives the tolerances. The first that takes a site has it. */
@@ -79,7 +128,7 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_FINE_DTYPES),
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
         .plan = plan_fine,
         .forward = linear_call,
@@ -92,6 +141,23 @@ static const tn_impl impls[] = {
         .plan = plan_exact,
         .forward = linear_call,
         .traits = TN_SAME_BITS,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_MOE_EXPERTS,
+        .match = EXPERTS_MATCH(INTS_DTYPES & ~INTS_FINE_DTYPES),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 12, .ulps_f16 = 96},
+        .plan = plan_experts_rounded,
+        .forward = experts_call,
+        .traits = TN_ROUNDS_INPUTS,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_MOE_EXPERTS,
+        .match = EXPERTS_MATCH(INTS_DTYPES),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
+        .plan = plan_experts_fine,
+        .forward = experts_call,
     },
 };
 

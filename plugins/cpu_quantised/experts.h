@@ -1,0 +1,25 @@
+/* Inside cpu_quantised: experts whose weights are quantised, a few tokens at a time. */
+#ifndef EXPERTS_H
+#define EXPERTS_H
+
+#include "codes.h"
+#include "product.h"
+
+/* The experts of a site with the functions that compute them. */
+typedef struct experts_layer {
+    product_kernels kernels;
+    codes_kernels unpacks;
+    const tn_site *site;
+    int64_t hidden, inter, top_k;
+    int32_t terms; /* of int8 that activations are rounded to                                      */
+} experts_layer;
+
+void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int32_t terms);
+
+/* Declines what codes_open does, and types whose codes are no integers. */
+tn_status experts_check(const experts_layer *layer, tn_error *err);
+
+size_t experts_scratch_size(const experts_layer *layer, int32_t threads);
+tn_status experts_forward(const experts_layer *layer, const tn_call *call, tn_error *err);
+
+#endif
