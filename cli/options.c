@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const option_spec common_options[] = {
     {OPT_CONFIG, "config", "FILE", 0, OPTION_TEXT, 0, 0, "read this kernels.json instead of the usual one"},
@@ -140,7 +141,7 @@ static tn_status parse_choice(options *o, const option_spec *s, const char *valu
     size_t length = strlen(value);
     for (const char *name = s->metavar; *name;) {
         size_t here = strcspn(name, "|");
-        if (here == length && strncmp(name, value, length) == 0)
+        if (here == length && (s->id == OPT_TYPE ? strncasecmp : strncmp)(name, value, length) == 0)
             return TN_OK;
         name += here + (name[here] == '|');
     }

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <string.h>
+#include <strings.h>
 
 typedef struct quantize_run {
     progress bar;
@@ -48,7 +49,7 @@ static tn_status run_quantize(const options *o, tn_error *err)
     const char *type = option_text(o, OPT_TYPE, NULL);
     if (!type)
         return tn_fail(err, TN_E_USAGE, "quantize", "--type is needed; see tenon quantize --help");
-    if (strcmp(type, "FP8") != 0 && !is_gguf(o->argument[1])) /* no program would take it for what it is */
+    if (strcasecmp(type, "FP8") != 0 && !is_gguf(o->argument[1])) /* no program would take it for what it is */
         return tn_fail(err, TN_E_USAGE, "quantize", "%s: the file's name must end in .gguf", o->argument[1]);
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)

@@ -2,6 +2,7 @@
 #include "quantize/quantize.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const quantize_recipe recipes[] = {
     {"Q8_0", 7, TN_Q8_0, TN_Q8_0, TN_Q8_0},
@@ -18,7 +19,7 @@ const quantize_recipe *quantize_recipe_find(const char *name, tn_error *err)
 {
     char known[128] = "";
     for (size_t i = 0, used = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        if (!strcmp(name, recipes[i].name))
+        if (!strcasecmp(name, recipes[i].name))
             return &recipes[i];
         used += text_cut(known + used, sizeof known - used, "%s%s", i ? ", " : "", recipes[i].name);
     }

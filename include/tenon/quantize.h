@@ -29,8 +29,9 @@ typedef struct tn_quantize_options {
 /* Writes model, which tn_model_open opens, as out. type is Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, IQ4_NL or MXFP4: out is a
  * .gguf file that holds config, tokenizer and chat template, and each tensor has the type that llama.cpp's files of
  * that name give it. Or it is FP8: out is a folder as model is one, whose matrices of layers are F8_E4M3 in blocks of
- * 128 by 128. What cannot be said so of the model or of its tokenizer is TN_E_INPUT, and nothing is written then. out
- * appears when all of it is there, a file in the place of what was. options may be NULL. [any thread] */
+ * 128 by 128. Its case does not matter. What cannot be said so of the model or of its tokenizer is TN_E_INPUT, and
+ * nothing is written then. out appears when all of it is there, a file in the place of what was. options may be NULL.
+ * [any thread] */
 TN_API tn_status tn_quantize(const char *model, const char *out, const char *type, const tn_quantize_options *options,
                              tn_error *err);
 
