@@ -90,13 +90,14 @@ static tn_status experts_call(const tn_call *call, tn_error *err)
 enum { DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16) };
 
 /* Errors are told by a row's largest element: of fewer all may have cancelled. */
-static const tn_dim_rule dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROUP}, {.dim = TN_DIM_OUT, .min = 4}};
+static const tn_dim_rule dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROUP}, {.dim = TN_DIM_OUT, .min = 4}},
+                         rounded_dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROUP},
+                                           {.dim = TN_DIM_OUT, .min = 32}};
 
-#define MATCH(dtypes, weights)                                                                                         \
+#define MATCH(dtypes, weights, rules)                                                                                  \
     {                                                                                                                  \
         .size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = (dtypes), [TN_AXIS_WEIGHT] = (weights)},                 \
-        .features = TN_HAS_BIAS | TN_HAS_SCALES | TN_HAS_ZERO_POINTS, .dims = dims,                                    \
-        .dim_count = sizeof dims / sizeof *dims                                                                        \
+        .features = TN_HAS_BIAS | TN_HAS_SCALES | TN_HAS_ZERO_POINTS, .dims = (rules), .dim_count = 2                  \
     }
 
 static const tn_dim_rule expert_dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROUP},
@@ -119,7 +120,7 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES & ~INTS_FINE_DTYPES),
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES & ~INTS_FINE_DTYPES, rounded_dims),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 64},
         .plan = plan_rounded,
         .forward = linear_call,
@@ -128,15 +129,15 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES),
-        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES, dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 6, .ulps_f16 = 6},
         .plan = plan_fine,
         .forward = linear_call,
     },
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(DTYPES, CODES_DTYPES),
+        .match = MATCH(DTYPES, CODES_DTYPES, dims),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
         .plan = plan_exact,
         .forward = linear_call,
