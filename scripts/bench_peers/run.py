@@ -20,6 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NAMES = {"tenon": "Tenon", "none": "without kernels", "llama": "llama.cpp", "openvino": "OpenVINO", "torch": "torch"}
 PEERS = ["llama", "openvino", "torch"]
 OPENVINO_READS = ("llama", "qwen3")  # model types of GGUF files
+TYPES = ("Q4_K_M", "Q8_0")  # "qwen3-0.6b.Q4_K_M": the checkpoint, written by tenon quantize; all programs read that file
 
 
 def numbers(text):
@@ -29,7 +30,8 @@ def numbers(text):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("build", help="folder of the build")
-    p.add_argument("--models", default="qwen3-0.6b,llama-3.2-1b,moe-1.5b", help="names that make_checkpoint --like knows")
+    p.add_argument("--models", default="qwen3-0.6b,llama-3.2-1b,moe-1.5b,qwen3-0.6b.Q4_K_M,qwen3-0.6b.Q8_0,moe-1.5b.Q4_K_M",
+                   help="names that make_checkpoint --like knows, and these with a type of quantisation")
     p.add_argument("--peers", default=",".join(PEERS), help="which of " + ", ".join(PEERS))
     p.add_argument("--threads", type=numbers, default=[1, 2])
     p.add_argument("--prompts", type=numbers, default=[16, 128, 512, 2048])
@@ -46,6 +48,12 @@ def arguments():
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+
+def split_name(model):
+    """The checkpoint, and the type that it is quantised to or None."""
+    base, _, kind = model.rpartition(".")
+    return (base, kind) if kind in TYPES else (model, None)
 
 
 class Failed(Exception):
@@ -89,6 +97,13 @@ class Bench:
     # ---- files -----------------------------------------------------------------------------------
 
     def checkpoint(self, model):
+        base, kind = split_name(model)
+        file = self.path("bench", model + ".gguf")
+        if kind and not os.path.exists(file):
+            say(f"bench-peers: writing {file}")
+            output_of([self.path("tenon"), "quantize", self.checkpoint(base), file, "--type", kind, "--quiet"])
+        if kind:
+            return file
         folder = self.path("bench", model)
         if not os.path.isdir(folder):
             say(f"bench-peers: writing {folder}")
@@ -99,10 +114,12 @@ class Bench:
         return folder
 
     def model_type(self, model):
-        with open(os.path.join(self.checkpoint(model), "config.json"), encoding="utf-8") as file:
+        with open(os.path.join(self.checkpoint(split_name(model)[0]), "config.json"), encoding="utf-8") as file:
             return json.load(file)["model_type"]
 
     def gguf(self, model, dtype):
+        if split_name(model)[1]:
+            return self.checkpoint(model)
         file = os.path.join(self.peers, "models", f"{model}.{dtype}.gguf")
         if not os.path.exists(file):
             say(f"bench-peers: writing {file}")
@@ -189,6 +206,8 @@ class Bench:
         """Is it installed, and does it know such models?"""
         files = {"llama": "llama/build/bin/llama-bench", "openvino": "openvino/complete", "torch": "torch/complete"}
         if not os.path.exists(os.path.join(self.peers, files[peer])):
+            return False
+        if peer == "torch" and split_name(model)[1]:
             return False
         return peer != "openvino" or self.model_type(model) in OPENVINO_READS
 
