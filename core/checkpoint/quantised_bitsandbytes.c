@@ -99,12 +99,37 @@ static tn_status read_nested(const quantised *q, const char *stem, const nf4_sta
     return TN_OK;
 }
 
-/* f32 for each block of a row. */
+/* Columns of a row that surely lie in one block: blocks go on from row to row. */
+static int64_t shared_columns(const nf4_state *s)
+{
+    int64_t a = s->columns, b = s->block;
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Scales of blocks that cross rows, as those of what lies in one row. */
+static tn_status spread(const quantised *q, const quantised_part *part, const nf4_state *s, tn_tensor *scale)
+{
+    int64_t each = shared_columns(s), groups = s->columns / each;
+    float *to = quantised_keep(q, part, (size_t)(s->rows * groups) * sizeof *to);
+    if (!to)
+        return TN_E_MEMORY;
+    for (int64_t i = 0; i < s->rows * groups; i++)
+        memcpy(&to[i], (const char *)scale->data + (size_t)(i * each / s->block) * sizeof *to, sizeof *to);
+    *scale = tn_tensor_dense(to, TN_F32, 2, (int64_t[]){s->rows, groups});
+    return TN_OK;
+}
+
+/* f32 for each block in reading order. */
 static tn_status read_absmax(const quantised *q, const char *stem, const nf4_state *s, const quantised_part *codes,
                              tn_tensor *scale)
 {
     quantised_part part;
-    const int64_t groups = s->columns / s->block, count = s->rows * groups;
+    const int64_t count = (s->rows * s->columns + s->block - 1) / s->block;
     tn_status status = quantised_need(q, stem, ".absmax", codes, &part);
     bool nested = status == TN_OK && part.tensor.dtype == TN_U8;
     if (status == TN_OK)
@@ -113,12 +138,17 @@ static tn_status read_absmax(const quantised *q, const char *stem, const nf4_sta
         status = quantised_check_scales(q, &part);
     if (status != TN_OK)
         return status;
-    *scale = tn_tensor_dense(part.tensor.data, TN_F32, 2, (int64_t[]){s->rows, groups});
+    bool whole_rows = s->columns % s->block == 0;
+    *scale = tn_tensor_dense(part.tensor.data, TN_F32, 2,
+                             whole_rows ? (int64_t[]){s->rows, s->columns / s->block} : (int64_t[]){1, count});
     quantised_drop(q, &part, false);
-    if (!nested)
-        return quantised_align(q, &part, scale);
-    scale->data = quantised_keep(q, &part, (size_t)count * sizeof(float));
-    return scale->data ? read_nested(q, stem, s, &part, scale->data) : TN_E_MEMORY;
+    if (!nested) {
+        status = quantised_align(q, &part, scale);
+    } else {
+        scale->data = quantised_keep(q, &part, (size_t)count * sizeof(float));
+        status = scale->data ? read_nested(q, stem, s, &part, scale->data) : TN_E_MEMORY;
+    }
+    return status == TN_OK && !whole_rows ? spread(q, &part, s, scale) : status;
 }
 
 /* stem: X.weight */
@@ -134,15 +164,14 @@ static tn_status turn_nf4(quantised *q, const char *stem, quantised_part *part)
         status = quantised_need(q, stem, "", part, &codes);
     if (status == TN_OK)
         status = quantised_want(q, &codes, TN_U8, 2, (int64_t[]){(s.rows * s.columns + 1) / 2, 1});
-    if (status == TN_OK && s.columns % s.block)
-        return quantised_fail(q, part,
-                              "says blocks of %lld in rows of %lld, which are not supported: blocks lie in one "
-                              "row",
-                              (long long)s.block, (long long)s.columns);
+    if (status == TN_OK && s.columns % 2)
+        return quantised_fail(q, part, "says rows of %lld codes, which begin within bytes and are not supported",
+                              (long long)s.columns);
     if (status == TN_OK)
         status = read_absmax(q, stem, &s, &codes, &parts.scale);
     if (status == TN_OK)
-        status = quantised_group_list(q, part, s.columns, s.columns / s.block, s.block, &parts.group);
+        status =
+            quantised_group_list(q, part, s.columns, s.columns / shared_columns(&s), shared_columns(&s), &parts.group);
     if (status != TN_OK)
         return status;
     quantised_drop(q, part, false);

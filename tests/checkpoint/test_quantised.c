@@ -286,6 +286,27 @@ START_TEST(what_is_plain)
 }
 END_TEST
 
+/* The same codes in reading order as rows of other lengths, whose blocks of 64 go on in the next row. */
+START_TEST(blocks_that_cross_rows)
+{
+    static const int64_t shapes[][2] = {{32, 32}, {10, 96}, {12, 80}, {14, 70}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        tn_error err = TN_ERROR_INIT;
+        quantised_folder f = quantised_folder_of("bnb_nf4_plain", "m.");
+        char state[128];
+        int64_t rows = shapes[i][0], columns = shapes[i][1], count = rows * columns;
+        int length = snprintf(state, sizeof state, "{\"shape\": [%d, %d], \"blocksize\": 64}", (int)rows, (int)columns);
+        ck_assert_int_le(count, tn_tensor_count(&f.value));
+        quantised_folder_tensor(&f, "m.weight")->shape[0] = count / 2;
+        quantised_folder_tensor(&f, "m.weight.absmax")->shape[0] = (count + 63) / 64;
+        *quantised_folder_tensor(&f, "m." QUANT_STATE) = tn_tensor_dense(state, TN_U8, 1, (int64_t[]){length});
+        shards *set = quantised_folder_resolve(&f, BNB, &err);
+        ck_assert_msg(set != NULL, "%s: %s", err.where, err.message);
+        expect_values(set, "m.weight", f.value.data, columns, 0);
+    }
+}
+END_TEST
+
 /* Folders of a time when config.json had no place for it. */
 START_TEST(what_an_older_file_says)
 {
@@ -317,6 +338,6 @@ int main(void)
     tcase_add_loop_test(tc, values_of_every_kind, 0, sizeof cases / sizeof cases[0]);
     tcase_add_loop_test(tc, what_is_damaged, 0, sizeof damages / sizeof damages[0]);
     suite_add(tc, experts_of_gpt_oss, zero_points_of_bytes, a_tensor_that_two_make, what_is_plain,
-              what_an_older_file_says);
+              blocks_that_cross_rows, what_an_older_file_says);
     return suite_run();
 }
