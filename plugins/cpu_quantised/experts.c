@@ -1,4 +1,4 @@
-/* MOE_EXPERTS for few tokens at a time: the rows of all experts in use form one list, which the threads do piece by
+/* MOE_EXPERTS for up to eight tokens: the rows of all experts in use form one list, which the threads do piece by
  * piece, first those of gates and ups, then those of the second products. Activations are rounded to int8 once for each
  * product; rows that are no finite numbers meet unpacked weights instead. */
 #include "experts.h"
@@ -102,20 +102,26 @@ static size_t layout(experts_run *run, const experts_layer *layer, int32_t threa
     return at;
 }
 
-size_t experts_scratch_size(const experts_layer *layer, int32_t threads)
+size_t experts_scratch_size(const experts_layer *layer, int64_t max_tokens, int32_t threads)
 {
     experts_run run = {0};
-    return layout(&run, layer, threads, NULL);
+    size_t few = layout(&run, layer, threads, NULL), many = experts_many_scratch_size(layer, max_tokens, threads);
+    return few > many ? few : many;
 }
 
 /* ---- routes ----------------------------------------------------------------------------------------------------- */
 
-static int32_t expert_of(const experts_run *run, int64_t slot)
+int32_t experts_id(const experts_layer *layer, const tn_call *call, int64_t first, int64_t slot)
 {
     int32_t id;
-    const char *ids = product_row(&run->call->in[2], run->first + slot / run->layer->top_k);
-    memcpy(&id, ids + slot % run->layer->top_k * (int64_t)sizeof id, sizeof id);
+    const char *ids = product_row(&call->in[2], first + slot / layer->top_k);
+    memcpy(&id, ids + slot % layer->top_k * (int64_t)sizeof id, sizeof id);
     return id;
+}
+
+static int32_t expert_of(const experts_run *run, int64_t slot)
+{
+    return experts_id(run->layer, run->call, run->first, slot);
 }
 
 static tn_status check_ids(const experts_run *run, tn_error *err)
@@ -131,16 +137,16 @@ static tn_status check_ids(const experts_run *run, tn_error *err)
     return TN_OK;
 }
 
-static void read_weights(const experts_run *run)
+void experts_weights(const experts_layer *layer, const tn_call *call, int64_t first, int64_t tokens, float *weights)
 {
-    const tn_tensor *weights = &run->call->in[1];
-    int64_t k = run->layer->top_k;
-    for (int64_t t = 0; t < run->tokens; t++) {
-        const void *row = product_row(weights, run->first + t);
-        if (weights->dtype == TN_F32)
-            memcpy(run->weights + t * k, row, (size_t)k * sizeof(float));
+    const tn_tensor *from = &call->in[1];
+    int64_t k = layer->top_k;
+    for (int64_t t = 0; t < tokens; t++) {
+        const void *row = product_row(from, first + t);
+        if (from->dtype == TN_F32)
+            memcpy(weights + t * k, row, (size_t)k * sizeof(float));
         else
-            run->layer->kernels.widen(row, k, run->weights + t * k);
+            layer->kernels.widen(row, k, weights + t * k);
     }
 }
 
@@ -295,7 +301,7 @@ static void begin_block(experts_run *run, int32_t thread, int32_t threads)
     product_queue_reset(&run->queue[0], thread);
     product_queue_reset(&run->queue[1], thread);
     if (thread == 0) {
-        read_weights(run);
+        experts_weights(run->layer, run->call, run->first, run->tokens, run->weights);
         sort_slots(run);
     }
     product_share(run->tokens, thread, threads, &begin, &end);
@@ -329,6 +335,10 @@ tn_status experts_forward(const experts_layer *layer, const tn_call *call, tn_er
     experts_run run = {.layer = layer, .call = call, .all = product_tokens(&call->in[0])};
     layout(&run, layer, call->plan->threads, call->scratch);
     tn_status status = check_ids(&run, err);
+    if (status == TN_OK && run.all > PRODUCT_FEW_TOKENS) {
+        experts_many(layer, call);
+        return TN_OK;
+    }
     for (; status == TN_OK && run.first < run.all; run.first += run.tokens) {
         run.tokens = product_least(run.all - run.first, PRODUCT_FEW_TOKENS);
         run.slots = run.tokens * layer->top_k;

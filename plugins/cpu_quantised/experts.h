@@ -19,7 +19,15 @@ void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int
 /* Declines what codes_open does, and types whose codes are no integers. */
 tn_status experts_check(const experts_layer *layer, tn_error *err);
 
-size_t experts_scratch_size(const experts_layer *layer, int32_t threads);
+size_t experts_scratch_size(const experts_layer *layer, int64_t max_tokens, int32_t threads);
 tn_status experts_forward(const experts_layer *layer, const tn_call *call, tn_error *err);
+
+/* experts_many.c: more than PRODUCT_FEW_TOKENS, whose experts were checked. */
+size_t experts_many_scratch_size(const experts_layer *layer, int64_t max_tokens, int32_t threads);
+void experts_many(const experts_layer *layer, const tn_call *call);
+
+/* The expert of a slot, and the weights of all slots, of the tokens from `first` on. */
+int32_t experts_id(const experts_layer *layer, const tn_call *call, int64_t first, int64_t slot);
+void experts_weights(const experts_layer *layer, const tn_call *call, int64_t first, int64_t tokens, float *weights);
 
 #endif

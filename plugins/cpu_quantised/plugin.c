@@ -64,7 +64,7 @@ static tn_status plan_experts(const tn_site *site, tn_plan *plan, int terms, tn_
     experts_open(&layer, site, plan->user[0], terms);
     tn_status status = experts_check(&layer, err);
     if (status == TN_OK)
-        plan->scratch_bytes = experts_scratch_size(&layer, plan->threads);
+        plan->scratch_bytes = experts_scratch_size(&layer, plan->max_tokens, plan->threads);
     return status;
 }
 
