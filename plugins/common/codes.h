@@ -25,11 +25,11 @@ typedef struct codes {
 
 /* Those whose codes are integers times factors of 16 columns at least, or of 32. */
 #define INTS_DTYPES                                                                                                    \
-    (CODES_DTYPES & ~(TN_TAKES(TN_Q4_1) | TN_TAKES(TN_Q5_1) | TN_TAKES(TN_F8_E4M3) | TN_TAKES(TN_F8_E5M2) |            \
-                      TN_TAKES(TN_E2M1) | TN_TAKES(TN_NF4)))
+    (CODES_DTYPES &                                                                                                    \
+     ~(TN_TAKES(TN_Q4_1) | TN_TAKES(TN_Q5_1) | TN_TAKES(TN_F8_E4M3) | TN_TAKES(TN_F8_E5M2) | TN_TAKES(TN_NF4)))
 
 /* Of these, those whose formats multiply with activations as they are: 8 bits of them would be too few. */
-#define INTS_FINE_DTYPES (TN_TAKES(TN_U4) | TN_TAKES(TN_I8))
+#define INTS_FINE_DTYPES (TN_TAKES(TN_U4) | TN_TAKES(TN_I8) | TN_TAKES(TN_E2M1))
 
 /* A rounded row: its bytes, then the factor of each sixteen of them, then their sum times it; zeros behind the last
  * ones. */

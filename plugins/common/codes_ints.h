@@ -159,6 +159,11 @@ VEC_INLINE bytes ints_u4(const chunk *k, int g)
     return bytes_and(bytes_pairs(k->p + 16 * g), 15);
 }
 
+VEC_INLINE bytes ints_e2m1(const chunk *k, int g)
+{
+    return bytes_look_up(e2m1_levels, bytes_and(bytes_pairs(k->p + 16 * g), 15));
+}
+
 VEC_INLINE bytes nibbles_of_k(const uint8_t *q, bool high)
 {
     bytes all = bytes_load(q);
@@ -304,6 +309,7 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
     X(TN_IQ4_NL, ints_open_iq4_nl, ints_iq4_nl, 144, true, false, false)                                               \
     X(TN_IQ4_XS, open_iq4_xs, ints_iq4_xs, 136, true, false, false)                                                    \
     X(TN_MXFP4, ints_open_mxfp4, ints_mxfp4, 136, true, false, false)                                                  \
+    X(TN_E2M1, open_e2m1, ints_e2m1, 128, true, true, false)                                                           \
     X(TN_U4, ints_open_u4, ints_u4, 128, false, true, true)                                                            \
     X(TN_I8, ints_open_u4, ints_i8, 256, true, true, true)
 

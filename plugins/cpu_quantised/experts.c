@@ -7,6 +7,7 @@
 #include "product_parts.h"
 #include "scratch.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { COLUMNS = 64, SLOTS = PRODUCT_FEW_TOKENS }; /* of a result; that share unpacked codes               */
@@ -167,6 +168,51 @@ static void sort_slots(experts_run *run)
     run->begin[run->groups] = (int32_t)run->slots;
 }
 
+/* ---- activations ------------------------------------------------------------------------------------------------ */
+
+/* x += the biases of an expert from `first` on; n <= PRODUCT_FEW_ROWS. */
+static void add_bias(const experts_layer *layer, tn_role role, int64_t expert, int64_t first, int64_t n, float *x)
+{
+    const tn_param *p = &layer->site->param[role];
+    float bias[PRODUCT_FEW_ROWS];
+    if (p->count == 0)
+        return;
+    const char *row =
+        (const char *)p->tensors->data + expert * p->tensors->stride[0] * product_element(&layer->kernels);
+    layer->kernels.widen(row + first * product_element(&layer->kernels), n, bias);
+    for (int64_t i = 0; i < n; i++)
+        x[i] += bias[i];
+}
+
+void experts_add_bias(const experts_layer *layer, int64_t expert, int64_t column, int64_t n, float *y)
+{
+    for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
+        add_bias(layer, TN_ROLE_DOWN_BIAS, expert, column + i, product_least(n - i, PRODUCT_FEW_ROWS), y + i);
+}
+
+/* The comparisons let a NaN through. */
+static float within(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+void experts_glu(const experts_layer *layer, int64_t expert, int64_t f, int64_t n, float *gate, float *up, float *h)
+{
+    tn_act act = (tn_act)layer->site->meaning[TN_AXIS_ACT];
+    const product_finish finish = {TN_F32, act, NULL};
+    float limit = (float)layer->site->num[TN_NUM_LIMIT], alpha = (float)layer->site->num[TN_NUM_ALPHA];
+    add_bias(layer, TN_ROLE_GATE_UP_BIAS, expert, f, n, gate);
+    add_bias(layer, TN_ROLE_GATE_UP_BIAS, expert, layer->inter + f, n, up);
+    if (act != TN_ACT_CLAMPED_SWIGLU) {
+        layer->kernels.row_glu(gate, up, NULL, &finish, (int32_t)n, h);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float g = within(gate[i], -INFINITY, limit);
+        h[i] = (within(up[i], -limit, limit) + 1.0f) * (g / (1.0f + expf(-alpha * g)));
+    }
+}
+
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
 static char *row_of(const experts_run *run, const rounded_rows *r, int64_t row, int32_t term)
@@ -233,21 +279,22 @@ static void multiply(const experts_run *run, tn_role role, int64_t expert, const
 static void gate_up(const experts_run *run, int64_t expert, const stretch *s)
 {
     float gate[2 * SLOTS * PRODUCT_FEW_ROWS] = {0}, up[2 * SLOTS * PRODUCT_FEW_ROWS] = {0};
-    const product_finish finish = {TN_F32, (tn_act)run->layer->site->meaning[TN_AXIS_ACT], NULL};
     multiply(run, TN_ROLE_GATE, expert, s, gate);
     multiply(run, TN_ROLE_UP, expert, s, up);
     for (int32_t i = 0; i < s->count; i++)
-        run->layer->kernels.row_glu(gate + i * PRODUCT_FEW_ROWS, up + i * PRODUCT_FEW_ROWS, NULL, &finish,
-                                    (int32_t)s->rows, run->h.wide + s->slots[i] * run->h.length + s->row);
+        experts_glu(run->layer, expert, s->row, s->rows, gate + i * PRODUCT_FEW_ROWS, up + i * PRODUCT_FEW_ROWS,
+                    run->h.wide + s->slots[i] * run->h.length + s->row);
 }
 
 static void down(const experts_run *run, int64_t expert, const stretch *s)
 {
     float sums[2 * SLOTS * PRODUCT_FEW_ROWS] = {0};
     multiply(run, TN_ROLE_DOWN, expert, s, sums);
-    for (int32_t i = 0; i < s->count; i++)
+    for (int32_t i = 0; i < s->count; i++) {
+        experts_add_bias(run->layer, expert, s->row, s->rows, sums + i * PRODUCT_FEW_ROWS);
         memcpy(run->results + s->slots[i] * run->layer->hidden + s->row, sums + i * PRODUCT_FEW_ROWS,
                (size_t)s->rows * sizeof *sums);
+    }
 }
 
 /* Whoever is free takes the next piece of the list of all rows of the experts in use. */

@@ -26,6 +26,11 @@ tn_status experts_forward(const experts_layer *layer, const tn_call *call, tn_er
 size_t experts_many_scratch_size(const experts_layer *layer, int64_t max_tokens, int32_t threads);
 void experts_many(const experts_layer *layer, const tn_call *call);
 
+/* Features f .. f + n - 1 of h (n <= PRODUCT_FEW_ROWS), in f32, from sums of gates and ups, which are used up; biases
+ * of outputs from column on, added to y. */
+void experts_glu(const experts_layer *layer, int64_t expert, int64_t f, int64_t n, float *gate, float *up, float *h);
+void experts_add_bias(const experts_layer *layer, int64_t expert, int64_t column, int64_t n, float *y);
+
 /* The expert of a slot, and the weights of all slots, of the tokens from `first` on. */
 int32_t experts_id(const experts_layer *layer, const tn_call *call, int64_t first, int64_t slot);
 void experts_weights(const experts_layer *layer, const tn_call *call, int64_t first, int64_t tokens, float *weights);

@@ -175,14 +175,13 @@ static void multiply_strip(const many_run *run, tn_role role, int32_t expert, in
 static void activate(const many_run *run, const chunk_of_slots *c, int64_t f, int64_t n, const own_memory *own)
 {
     const experts_layer *layer = run->layer;
-    const product_finish glu = {TN_F32, (tn_act)layer->site->meaning[TN_AXIS_ACT], NULL};
     const product_finish plain = {layer->kernels.dtype, TN_ACT_LINEAR, NULL};
     float h[PRODUCT_FEW_ROWS];
     for (int64_t i = 0; i < c->count; i++)
         for (int64_t r = 0; r < n; r += PRODUCT_FEW_ROWS) {
             int32_t m = (int32_t)product_least(n - r, PRODUCT_FEW_ROWS);
             char *to = run->h + ((c->begin + i) * layer->inter + f + r) * product_element(&layer->kernels);
-            layer->kernels.row_glu(own->out[0] + i * STRIP + r, own->out[1] + i * STRIP + r, NULL, &glu, m, h);
+            experts_glu(layer, c->expert, f + r, m, own->out[0] + i * STRIP + r, own->out[1] + i * STRIP + r, h);
             layer->kernels.row_out(h, &plain, m, to);
         }
 }
@@ -233,6 +232,7 @@ static void add_columns(const many_run *run, const chunk_of_slots *c, int64_t co
         int64_t slot = run->order[c->begin + i];
         float *sums = run->sums + slot / layer->top_k * layer->hidden + column;
         const void *parts[] = {sums, own->y[0][i]};
+        experts_add_bias(layer, c->expert, column, n, own->y[0][i]);
         combine(run, parts, (const float[]){1.0f, run->weights[slot]}, 2, TN_F32, n, sums);
     }
 }

@@ -109,10 +109,11 @@ static const tn_dim_rule expert_dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = COD
         .size = sizeof(tn_match),                                                                                      \
         .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),                                              \
                   [TN_AXIS_WEIGHT] = (weights),                                                                        \
-                  [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU),          \
+                  [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU) |         \
+                                  TN_TAKES(TN_ACT_CLAMPED_SWIGLU),                                                     \
                   [TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_EXPERT_LIST)},                                                 \
-        .features = TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED | TN_HAS_F32_ROUTING, .dims = expert_dims,       \
-        .dim_count = sizeof expert_dims / sizeof *expert_dims                                                          \
+        .features = TN_HAS_BIAS | TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED | TN_HAS_F32_ROUTING,              \
+        .dims = expert_dims, .dim_count = sizeof expert_dims / sizeof *expert_dims                                     \
     }
 
 /* README.md derives the tolerances. The first that takes a site has it. */
