@@ -119,6 +119,7 @@ def write_expected(tensors):
         header[k] = {"dtype": kind, "shape": list(v.shape), "data_offsets": [len(data), len(data) + v.nbytes]}
         data += v.tobytes()
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
     with open("expected.safetensors", "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text + data)
 
