@@ -149,9 +149,12 @@ void blocks_to_f32(tn_dtype dtype, const void *row, int64_t first, int64_t count
     for (int64_t skip = first % elements, take; count > 0; count -= take, out += take, skip = 0) {
         int64_t whole = skip ? 0 : count / elements;
         take = whole ? whole * elements : skip + count < elements ? count : elements - skip;
-        decode(block, whole ? whole : 1, whole ? out : part);
-        if (!whole)
-            memcpy(out, part + skip, (size_t)take * sizeof *out);
         block += whole ? whole * bytes : bytes;
+        if (whole) {
+            decode(block - whole * bytes, whole, out);
+            continue;
+        }
+        decode(block - bytes, 1, part);
+        memcpy(out, part + skip, (size_t)take * sizeof *out);
     }
 }

@@ -28,7 +28,7 @@ CLONES void blocks_q4_1(const uint8_t *restrict b, int64_t blocks, float *restri
 static inline blocks_codes fifth_bits(const uint8_t *two)
 {
     static const blocks_codes bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    blocks_codes all;
+    blocks_codes all = {0};
     for (int i = 0; i < 16; i++)
         all[i] = two[i / 8];
     return (blocks_codes)((all & bit) != 0) & 16;
