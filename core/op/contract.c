@@ -86,7 +86,8 @@ static bool quantised_fits(const tn_tensor *w, const tn_tensor *scale, const tn_
 
 static const tn_tensor *part_of(const tn_site *site, int role, int64_t index)
 {
-    return role > 0 && site->param[role].count > index ? &site->param[role].tensors[index] : NULL;
+    const tn_param *p = &site->param[role < TN_ROLE_MAX ? role : 0];
+    return role > 0 && p->count > index ? &p->tensors[index] : NULL;
 }
 
 static tn_status check_quantised(const tn_site *site, tn_role role, tn_error *err)
