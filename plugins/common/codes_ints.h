@@ -100,12 +100,9 @@ VEC_INLINE void ints_open_u4(const codes *c, int64_t row, int64_t column, int gr
 VEC_INLINE void ints_open_q6_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     (void)c, (void)row, (void)column, (void)groups;
-    const int8_t *scale = (const int8_t *)k->p + 192;
     float d = half_value((const char *)k->p + 208);
-    for (int i = 0; i < PARTS; i++) {
-        k->s[i] = d * (float)scale[i];
-        k->b[i] = -32.0f * k->s[i];
-    }
+    factors_of(k->p + 192, true, in_order, d, k->s);
+    factors_of(k->p + 192, true, in_order, -32.0f * d, k->b);
 }
 
 VEC_INLINE void ints_open_q2_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)

@@ -332,26 +332,39 @@ VEC_INLINE void values_code_plus(const chunk *k, int g, vec v[VECS])
 
 /* ---- blocks of 256 ------------------------------------------------------------------------------------------- */
 
+/* out[i] = factor * byte[order[i]], for sixteen. Compilers take the bytes one by one. */
+VEC_INLINE void factors_of(const void *byte, bool below, const int8_t *order, float factor, float out[PARTS])
+{
+#ifdef __AVX2__
+    __m128i all = _mm_loadu_si128(byte),
+            at = _mm_shuffle_epi8(all, _mm_loadu_si128((const __m128i *)(const void *)order));
+    for (int i = 0; i < PARTS; i += 8, at = _mm_srli_si128(at, 8)) {
+        __m256i wide = below ? _mm256_cvtepi8_epi32(at) : _mm256_cvtepu8_epi32(at);
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(factor)));
+    }
+#else
+    for (int i = 0; i < PARTS; i++)
+        out[i] = factor * (below ? (float)((const int8_t *)byte)[order[i]] : (float)((const uint8_t *)byte)[order[i]]);
+#endif
+}
+
+static const int8_t in_order[PARTS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const int8_t twice_first[PARTS] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
+static const int8_t twice_last[PARTS] = {8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15};
+
 /* Eight scales and eight minima of six bits in twelve bytes. */
 VEC_INLINE void open_q4_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     (void)c, (void)row, (void)column, (void)groups;
     float d = half_value((const char *)k->p), dmin = half_value((const char *)k->p + 2);
     uint32_t a[3], six[4];
-    uint8_t number[16];
     memcpy(a, k->p + 4, sizeof a);
     six[0] = a[0] & 0x3f3f3f3f;
     six[1] = (a[2] & 0x0f0f0f0f) | (a[0] >> 6 & 0x03030303) << 4;
     six[2] = a[1] & 0x3f3f3f3f;
     six[3] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 6 & 0x03030303) << 4;
-    memcpy(number, six, sizeof number);
-    float wide[PARTS]; /* in loops that compilers make vectors of                                      */
-    for (int i = 0; i < PARTS; i++)
-        wide[i] = (float)number[i];
-    for (int i = 0; i < GROUPS; i++)
-        k->s[2 * i] = k->s[2 * i + 1] = d * wide[i];
-    for (int i = 0; i < GROUPS; i++)
-        k->b[2 * i] = k->b[2 * i + 1] = -(dmin * wide[GROUPS + i]);
+    factors_of(six, false, twice_first, d, k->s);
+    factors_of(six, false, twice_last, -dmin, k->b);
 }
 
 VEC_INLINE void open_q5_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
@@ -369,9 +382,7 @@ VEC_INLINE void open_q6_k(const codes *c, int64_t row, int64_t column, int group
 {
     (void)c, (void)row, (void)column, (void)groups;
     const int8_t *scale = (const int8_t *)k->p + 192;
-    float d = half_value((const char *)k->p + 208);
-    for (int i = 0; i < PARTS; i++)
-        k->s[i] = d * (float)scale[i];
+    factors_of(scale, true, in_order, half_value((const char *)k->p + 208), k->s);
     for (int h = 0; h < 2; h++) {
         const uint8_t *low = k->p + 64 * h, *high = k->p + 128 + 32 * h;
         int8_t *code = k->code + 128 * h;
