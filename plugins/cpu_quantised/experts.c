@@ -10,11 +10,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { COLUMNS = 64, SLOTS = PRODUCT_FEW_TOKENS }; /* of a result; that share unpacked codes               */
+/* Columns of a result; slots that share unpacked codes; terms of int8: gates cut off what is large in a row, and one
+ * would be too coarse for what is left. */
+enum { COLUMNS = 64, SLOTS = PRODUCT_FEW_TOKENS, TERMS = 2 };
 
 /* Rows that were or will be rounded. */
 typedef struct rounded_rows {
-    char *rows; /* of int8, `terms` of each                                                               */
+    char *rows; /* of int8, TERMS of each                                                                  */
     float *wide;
     int32_t *finite;
     int64_t length;
@@ -33,13 +35,12 @@ typedef struct experts_run {
     product_queue queue[2];
 } experts_run;
 
-void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int32_t terms)
+void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags)
 {
     *layer = (experts_layer){.site = site,
                              .hidden = site->dim[TN_DIM_HIDDEN],
                              .inter = site->dim[TN_DIM_INTER],
-                             .top_k = site->dim[TN_DIM_TOP_K],
-                             .terms = terms};
+                             .top_k = site->dim[TN_DIM_TOP_K]};
     product_kernels_init(&layer->kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], flags);
     codes_kernels_init(&layer->unpacks, flags);
 }
@@ -47,14 +48,13 @@ void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int
 tn_status experts_check(const experts_layer *layer, tn_error *err)
 {
     static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_DOWN};
-    uint64_t takes = layer->terms == 1 ? INTS_DTYPES & ~INTS_FINE_DTYPES : INTS_DTYPES;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         for (int64_t e = 0; e < layer->site->param[roles[i]].count; e++) {
             codes c;
             tn_status status = codes_open(&c, layer->site, roles[i], e, err);
             if (status != TN_OK)
                 return status;
-            if (!(takes >> c.dtype & 1))
+            if (!(INTS_DTYPES >> c.dtype & 1))
                 return tn_fail(err, TN_DECLINED, layer->site->path, "%s: %s codes are not multiplied as integers here",
                                tn_role_name(roles[i]), tn_dtype_name(c.dtype));
         }
@@ -63,9 +63,9 @@ tn_status experts_check(const experts_layer *layer, tn_error *err)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-static void take_rows(rounded_rows *r, size_t *at, char *base, int64_t count, int64_t length, int32_t terms)
+static void take_rows(rounded_rows *r, size_t *at, char *base, int64_t count, int64_t length)
 {
-    size_t rows = scratch_take(at, (size_t)(count * terms * ints_space(length)));
+    size_t rows = scratch_take(at, (size_t)(count * TERMS * ints_space(length)));
     size_t wide = scratch_take(at, (size_t)(count * length) * sizeof(float));
     size_t finite = scratch_take(at, (size_t)count * sizeof(int32_t));
     r->length = length;
@@ -86,8 +86,8 @@ static size_t layout(experts_run *run, const experts_layer *layer, int32_t threa
 {
     size_t at = 0;
     int64_t slots = PRODUCT_FEW_TOKENS * layer->top_k;
-    take_rows(&run->x, &at, base, PRODUCT_FEW_TOKENS, layer->hidden, layer->terms);
-    take_rows(&run->h, &at, base, slots, layer->inter, layer->terms);
+    take_rows(&run->x, &at, base, PRODUCT_FEW_TOKENS, layer->hidden);
+    take_rows(&run->h, &at, base, slots, layer->inter);
     size_t results = scratch_take(&at, (size_t)(slots * layer->hidden) * sizeof(float));
     size_t weights = scratch_take(&at, (size_t)slots * sizeof(float));
     size_t order = scratch_take(&at, (size_t)slots * sizeof(int32_t));
@@ -215,21 +215,21 @@ void experts_glu(const experts_layer *layer, int64_t expert, int64_t f, int64_t 
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
-static char *row_of(const experts_run *run, const rounded_rows *r, int64_t row, int32_t term)
+static char *row_of(const rounded_rows *r, int64_t row, int32_t term)
 {
-    return r->rows + (row * run->layer->terms + term) * ints_space(r->length);
+    return r->rows + (row * TERMS + term) * ints_space(r->length);
 }
 
 /* Rounds one row of `wide`, which stays as it is. */
 static void round_row(const experts_run *run, const rounded_rows *r, int64_t row, float *rest)
 {
     float *wide = r->wide + row * r->length;
-    r->finite[row] = run->layer->unpacks.round(wide, r->length, row_of(run, r, row, 0));
-    if (run->layer->terms == 1 || !r->finite[row])
+    r->finite[row] = run->layer->unpacks.round(wide, r->length, row_of(r, row, 0));
+    if (!r->finite[row])
         return;
     memcpy(rest, wide, (size_t)r->length * sizeof *rest);
-    codes_leave_rest(rest, r->length, row_of(run, r, row, 0));
-    r->finite[row] = run->layer->unpacks.round(rest, r->length, row_of(run, r, row, 1));
+    codes_leave_rest(rest, r->length, row_of(r, row, 0));
+    r->finite[row] = run->layer->unpacks.round(rest, r->length, row_of(r, row, 1));
 }
 
 /* Rows of weights times a row that is not finite. */
@@ -256,20 +256,18 @@ typedef struct stretch {
 static void multiply(const experts_run *run, tn_role role, int64_t expert, const stretch *s, float *sums)
 {
     const rounded_rows *from = role == TN_ROLE_DOWN ? &run->h : &run->x;
-    const void *rows[2 * SLOTS];
+    const void *rows[TERMS * SLOTS];
     int64_t number[SLOTS];
-    int32_t terms = run->layer->terms;
     codes c;
     if (codes_open(&c, run->layer->site, role, expert, NULL) != TN_OK)
         return; /* plan has asked */
     for (int32_t i = 0; i < s->count; i++) {
         number[i] = role == TN_ROLE_DOWN ? s->slots[i] : s->slots[i] / run->layer->top_k;
-        for (int32_t term = 0; term < terms; term++)
-            rows[i * terms + term] = row_of(run, from, number[i], term);
+        for (int32_t term = 0; term < TERMS; term++)
+            rows[i * TERMS + term] = row_of(from, number[i], term);
     }
-    run->layer->unpacks.ints(&c, s->row, (int32_t)s->rows, from->length, rows, s->count * terms, sums);
-    if (terms == 2)
-        codes_add_terms(sums, s->count);
+    run->layer->unpacks.ints(&c, s->row, (int32_t)s->rows, from->length, rows, s->count * TERMS, sums);
+    codes_add_terms(sums, s->count);
     for (int32_t i = 0; i < s->count; i++)
         if (!from->finite[number[i]])
             plain_sums(run, &c, s->row, s->rows, from->wide + number[i] * from->length, from->length, s->unpacked,

@@ -11,10 +11,9 @@ typedef struct experts_layer {
     codes_kernels unpacks;
     const tn_site *site;
     int64_t hidden, inter, top_k;
-    int32_t terms; /* of int8 that activations are rounded to                                      */
 } experts_layer;
 
-void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int32_t terms);
+void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags);
 
 /* Declines what codes_open does, and types whose codes are no integers. */
 tn_status experts_check(const experts_layer *layer, tn_error *err);

@@ -56,32 +56,21 @@ static tn_status linear_call(const tn_call *call, tn_error *err)
 
 /* ---- experts --------------------------------------------------------------------------------------------- */
 
-static tn_status plan_experts(const tn_site *site, tn_plan *plan, int terms, tn_error *err)
+static tn_status plan_experts(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     experts_layer layer;
     plan->user[0] = tn_cpu_flags();
-    plan->user[1] = (uint64_t)terms;
-    experts_open(&layer, site, plan->user[0], terms);
+    experts_open(&layer, site, plan->user[0]);
     tn_status status = experts_check(&layer, err);
     if (status == TN_OK)
         plan->scratch_bytes = experts_scratch_size(&layer, plan->max_tokens, plan->threads);
     return status;
 }
 
-static tn_status plan_experts_rounded(const tn_site *site, tn_plan *plan, tn_error *err)
-{
-    return plan_experts(site, plan, 1, err);
-}
-
-static tn_status plan_experts_fine(const tn_site *site, tn_plan *plan, tn_error *err)
-{
-    return plan_experts(site, plan, 2, err);
-}
-
 static tn_status experts_call(const tn_call *call, tn_error *err)
 {
     experts_layer layer;
-    experts_open(&layer, call->site, call->plan->user[0], (int32_t)call->plan->user[1]);
+    experts_open(&layer, call->site, call->plan->user[0]);
     return experts_forward(&layer, call, err);
 }
 
@@ -147,18 +136,9 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_MOE_EXPERTS,
-        .match = EXPERTS_MATCH(INTS_DTYPES & ~INTS_FINE_DTYPES),
-        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 12, .ulps_f16 = 96},
-        .plan = plan_experts_rounded,
-        .forward = experts_call,
-        .traits = TN_ROUNDS_INPUTS,
-    },
-    {
-        .size = sizeof(tn_impl),
-        .op = TN_OP_MOE_EXPERTS,
         .match = EXPERTS_MATCH(INTS_DTYPES),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-        .plan = plan_experts_fine,
+        .plan = plan_experts,
         .forward = experts_call,
     },
 };
