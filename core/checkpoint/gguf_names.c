@@ -181,8 +181,6 @@ static tn_tensor reshaped(const source *s, const char *name)
     tn_tensor t = s->tensor;
     if (!strncmp(name, "ffn_gate_inp_shexp.", 19) && t.ndim == 1)
         return tn_tensor_dense(t.data, t.dtype, 2, (int64_t[]){1, t.shape[0]});
-    if (!strncmp(name, "shortconv.conv.", 15) && t.ndim == 2)
-        return tn_tensor_dense(t.data, t.dtype, 3, (int64_t[]){t.shape[0], 1, t.shape[1]});
     return t;
 }
 

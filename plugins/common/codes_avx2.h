@@ -4,12 +4,7 @@
 
 #include "vec_avx2.h"
 
-VEC_INLINE float half_value(const char *p)
-{
-    uint16_t half;
-    memcpy(&half, p, sizeof half);
-    return _cvtsh_ss(half);
-}
+#include "codes_x86.h"
 
 VEC_INLINE vec vec_of_bytes(const int8_t *p)
 {

@@ -1,16 +1,9 @@
 /* Decoding quantised weights, AVX-512: nibbles are looked up where they become floats. */
 #include "vec_avx512.h"
 
-#include <string.h>
+#include "codes_x86.h"
 
-/* The half at p; VEC_LANES signed bytes as floats. */
-VEC_INLINE float half_value(const char *p)
-{
-    uint16_t half;
-    memcpy(&half, p, sizeof half);
-    return _cvtsh_ss(half);
-}
-
+/* VEC_LANES signed bytes as floats. */
 VEC_INLINE vec vec_of_bytes(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));

@@ -332,21 +332,14 @@ VEC_INLINE void values_code_plus(const chunk *k, int g, vec v[VECS])
 
 /* ---- blocks of 256 ------------------------------------------------------------------------------------------- */
 
-/* out[i] = factor * byte[order[i]], for sixteen. Compilers take the bytes one by one. */
+#ifndef CODES_FACTORS
+/* As in codes_x86.h. */
 VEC_INLINE void factors_of(const void *byte, bool below, const int8_t *order, float factor, float out[PARTS])
 {
-#ifdef __AVX2__
-    __m128i all = _mm_loadu_si128(byte),
-            at = _mm_shuffle_epi8(all, _mm_loadu_si128((const __m128i *)(const void *)order));
-    for (int i = 0; i < PARTS; i += 8, at = _mm_srli_si128(at, 8)) {
-        __m256i wide = below ? _mm256_cvtepi8_epi32(at) : _mm256_cvtepu8_epi32(at);
-        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(factor)));
-    }
-#else
     for (int i = 0; i < PARTS; i++)
         out[i] = factor * (below ? (float)((const int8_t *)byte)[order[i]] : (float)((const uint8_t *)byte)[order[i]]);
-#endif
 }
+#endif
 
 static const int8_t in_order[PARTS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 static const int8_t twice_first[PARTS] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};

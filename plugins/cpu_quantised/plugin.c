@@ -1,4 +1,4 @@
-/* cpu_quantised: which linear layers with quantised weights it takes. */
+/* cpu_quantised: which linear layers and experts with quantised weights it takes. */
 #define TN_ABI_NEEDED 4 /* TN_ROUNDS_INPUTS */
 #include "experts.h"
 #include "linear.h"
@@ -147,7 +147,7 @@ static const tn_kernel kernels[] = {{
     .size = sizeof(tn_kernel),
     .id = "cpu_quantised",
     .version = "1.0.0",
-    .summary = "linear layers on quantised weights as they lie",
+    .summary = "linear layers and experts on quantised weights as they lie",
     .device = "cpu",
     .impls = impls,
     .impl_count = sizeof(impls) / sizeof(impls[0]),

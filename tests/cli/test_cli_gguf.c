@@ -37,6 +37,26 @@ START_TEST(runs)
 }
 END_TEST
 
+/* Codes in place and plain values compute the same in f32; what a module has and what was re-laid is told. */
+START_TEST(plain_values_are_the_same)
+{
+    static const char packed[] = "tests/data/models/gptq_act_order";
+    process_result codes = TENON(NULL, "run", MODEL, "ABC", "--kernels=none", "-n", "8", "--dtype=f32");
+    process_result plain = TENON(NULL, "run", MODEL, "ABC", "--kernels=none", "-n", "8", "--dtype=f32", "--dequantise");
+    ck_assert_int_eq(plain.status, 0);
+    ck_assert_str_eq(plain.out, codes.out);
+    codes = TENON(NULL, "inspect", MODEL, "--kernels=none");
+    suite_expect_in(codes.out, "q4_0, ");
+    plain = TENON(NULL, "inspect", MODEL, "--kernels=none", "--dequantise");
+    ck_assert_ptr_null(strstr(plain.out, "q4_0"));
+    codes = TENON(NULL, "inspect", packed, "--kernels=none", "--memory");
+    suite_expect_in(codes.out, "weights, re-laid");
+    ck_assert_ptr_null(strstr(codes.out, "weights, re-laid             0 bytes"));
+    codes = TENON(NULL, "inspect", MODEL, "--kernels=none", "--format=json");
+    suite_expect_in(codes.out, "\"weights\": \"q4_0\"");
+}
+END_TEST
+
 START_TEST(chats_and_measures)
 {
     process_result r = TENON("AB\n", "chat", MODEL, "--kernels=none", "-n", "2");
@@ -68,6 +88,7 @@ int main(void)
     TCase *tc = suite_open("cli_gguf", 600);
     tcase_add_test(tc, tokenizes);
     tcase_add_test(tc, runs);
+    tcase_add_test(tc, plain_values_are_the_same);
     tcase_add_test(tc, chats_and_measures);
     tcase_add_test(tc, wrong);
     return process_main();

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GGUF_FILE_MOST = 1 << 18 };
+enum { GGUF_FILE_MOST = 1 << 20 };
 
 typedef struct gguf_file {
     unsigned char data[GGUF_FILE_MOST];

@@ -1,6 +1,7 @@
 /* Writing .gguf files, version 3. */
 #include "gguf_model.h"
 
+#include "gguf_file.h"
 #include "suite.h"
 #include "tempdir.h"
 
@@ -9,65 +10,20 @@
 #include <string.h>
 #include <tenon/tenon.h>
 
-enum { U32 = 4, I32 = 5, F32 = 6, TRUTH = 7, TEXT = 8, LIST = 9, ALIGN = 32 };
+enum { U32 = 4, I32 = 5, F32 = 6, TRUTH = 7, TEXT = 8, LIST = 9 };
 
-typedef struct buffer {
-    char *bytes;
-    size_t size;
-} buffer;
-
+/* What comes first in a file and last is known when all of it is there, so each part is written for itself. */
 struct gguf_model {
-    buffer keys, tensors, data;
+    gguf_file keys, tensors, data;
     uint64_t key_count, tensor_count;
     const char *without;
 };
-
-static void put(buffer *b, const void *bytes, size_t size)
-{
-    b->bytes = realloc(b->bytes, b->size + size + 1);
-    ck_assert_ptr_nonnull(b->bytes);
-    if (bytes)
-        memcpy(b->bytes + b->size, bytes, size);
-    else
-        memset(b->bytes + b->size, 0, size);
-    b->size += size;
-}
-
-static void put_u32(buffer *b, uint32_t value)
-{
-    put(b, &value, sizeof value);
-}
-
-static void put_u64(buffer *b, uint64_t value)
-{
-    put(b, &value, sizeof value);
-}
-
-static void put_text(buffer *b, const char *text)
-{
-    put_u64(b, strlen(text));
-    put(b, text, strlen(text));
-}
-
-static void pad(buffer *b)
-{
-    put(b, NULL, (ALIGN - b->size % ALIGN) % ALIGN);
-}
-
-static void release(void *file)
-{
-    gguf_model *f = file;
-    free(f->keys.bytes);
-    free(f->tensors.bytes);
-    free(f->data.bytes);
-    free(f);
-}
 
 gguf_model *gguf_model_new(void)
 {
     gguf_model *f = calloc(1, sizeof *f);
     ck_assert_ptr_nonnull(f);
-    suite_keep(f, release);
+    suite_keep(f, free);
     return f;
 }
 
@@ -89,8 +45,8 @@ static bool begin(gguf_model *f, const char *key, uint32_t type)
 {
     if (!is_wanted(f, key))
         return false;
-    put_text(&f->keys, key);
-    put_u32(&f->keys, type);
+    gguf_file_string(&f->keys, key);
+    gguf_file_put(&f->keys, type, 4);
     f->key_count++;
     return true;
 }
@@ -98,46 +54,46 @@ static bool begin(gguf_model *f, const char *key, uint32_t type)
 void gguf_model_integer(gguf_model *f, const char *key, int64_t value)
 {
     if (begin(f, key, U32))
-        put_u32(&f->keys, (uint32_t)value);
+        gguf_file_put(&f->keys, (uint32_t)value, 4);
 }
 
 void gguf_model_number(gguf_model *f, const char *key, double value)
 {
     float narrow = (float)value;
     if (begin(f, key, F32))
-        put(&f->keys, &narrow, sizeof narrow);
+        gguf_file_bytes(&f->keys, &narrow, sizeof narrow);
 }
 
 void gguf_model_flag(gguf_model *f, const char *key, bool value)
 {
     char byte = value;
     if (begin(f, key, TRUTH))
-        put(&f->keys, &byte, 1);
+        gguf_file_bytes(&f->keys, &byte, 1);
 }
 
 void gguf_model_text(gguf_model *f, const char *key, const char *value)
 {
     if (begin(f, key, TEXT))
-        put_text(&f->keys, value);
+        gguf_file_string(&f->keys, value);
 }
 
 void gguf_model_integers(gguf_model *f, const char *key, size_t count, const int32_t *values)
 {
     if (!begin(f, key, LIST))
         return;
-    put_u32(&f->keys, I32);
-    put_u64(&f->keys, count);
-    put(&f->keys, values, count * sizeof *values);
+    gguf_file_put(&f->keys, I32, 4);
+    gguf_file_put(&f->keys, count, 8);
+    gguf_file_bytes(&f->keys, values, count * sizeof *values);
 }
 
 void gguf_model_texts(gguf_model *f, const char *key, size_t count, const char *const *values)
 {
     if (!begin(f, key, LIST))
         return;
-    put_u32(&f->keys, TEXT);
-    put_u64(&f->keys, count);
+    gguf_file_put(&f->keys, TEXT, 4);
+    gguf_file_put(&f->keys, count, 8);
     for (size_t i = 0; i < count; i++)
-        put_text(&f->keys, values[i]);
+        gguf_file_string(&f->keys, values[i]);
 }
 
 static uint32_t type_number(tn_dtype dtype)
@@ -159,28 +115,32 @@ void gguf_model_tensor(gguf_model *f, const char *name, tn_dtype dtype, int32_t 
     int64_t count = 1;
     if (!is_wanted(f, name))
         return;
-    put_text(&f->tensors, name);
-    put_u32(&f->tensors, (uint32_t)ndim);
+    gguf_file_string(&f->tensors, name);
+    gguf_file_put(&f->tensors, (uint32_t)ndim, 4);
     for (int32_t i = ndim; i-- > 0; count *= shape[i])
-        put_u64(&f->tensors, (uint64_t)shape[i]);
-    put_u32(&f->tensors, type_number(dtype));
-    put_u64(&f->tensors, f->data.size);
-    put(&f->data, data, tn_dtype_bytes(dtype, count));
-    pad(&f->data);
+        gguf_file_put(&f->tensors, (uint64_t)shape[i], 8);
+    gguf_file_put(&f->tensors, type_number(dtype), 4);
+    gguf_file_put(&f->tensors, f->data.size, 8);
+    if (data)
+        gguf_file_bytes(&f->data, data, tn_dtype_bytes(dtype, count));
+    else
+        gguf_file_data(&f->data, tn_dtype_bytes(dtype, count));
+    gguf_file_data(&f->data, 0); /* up to where the next one may begin */
     f->tensor_count++;
 }
 
 void gguf_model_write(const gguf_model *f, const char *path)
 {
-    buffer all = {0};
-    put(&all, "GGUF", 4);
-    put_u32(&all, 3);
-    put_u64(&all, f->tensor_count);
-    put_u64(&all, f->key_count);
-    put(&all, f->keys.bytes, f->keys.size);
-    put(&all, f->tensors.bytes, f->tensors.size);
-    pad(&all);
-    put(&all, f->data.bytes, f->data.size);
-    tempdir_write(path, all.bytes, all.size);
-    free(all.bytes);
+    gguf_file *all = calloc(1, sizeof *all);
+    ck_assert_ptr_nonnull(all);
+    gguf_file_bytes(all, "GGUF", 4);
+    gguf_file_put(all, 3, 4);
+    gguf_file_put(all, f->tensor_count, 8);
+    gguf_file_put(all, f->key_count, 8);
+    gguf_file_bytes(all, f->keys.data, f->keys.size);
+    gguf_file_bytes(all, f->tensors.data, f->tensors.size);
+    gguf_file_data(all, 0);
+    gguf_file_bytes(all, f->data.data, f->data.size);
+    tempdir_write(path, all->data, all->size);
+    free(all);
 }
