@@ -25,7 +25,7 @@ static int64_t ids[TOKENS];
 /* Tokens for it; repeat: as many, over and over. */
 static tn_model *open_model(const char *name, const char *dtype, size_t repeat)
 {
-    tn_model *m = test_model_open(name, dtype);
+    tn_model *m = test_model(name, .dtype = dtype);
     uint64_t state = 88172645463325252u;
     for (size_t i = 0; i < TOKENS; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -190,7 +190,7 @@ static answer *generate(tn_model *m, int32_t speculate, double temperature, doub
 {
     answer *a = calloc(1, sizeof *a);
     tn_error err = TN_ERROR_INIT;
-    tn_session *s = test_model_session(m, .context = PROMPT + ANSWER + 20);
+    tn_session *s = test_session(m, .context = PROMPT + ANSWER + 20);
     tn_generate_options o = {.size = sizeof o,
                              .max_tokens = ANSWER,
                              .temperature = temperature,
@@ -233,7 +233,7 @@ END_TEST
 START_TEST(what_was_said_is_drafted)
 {
     scan();
-    tn_model *m = test_model_open("models/demo", NULL);
+    tn_model *m = test_model("models/demo", .dtype = NULL);
     apply(m);
     for (size_t i = 0; i < PROMPT; i++)
         ids[i] = 300 + (int64_t)(i % 5);
@@ -257,7 +257,7 @@ START_TEST(drafts_end_where_the_text_does)
     tn_model *m = open_model("llama", "f32", 8);
     tn_error err = TN_ERROR_INIT;
     int64_t out[ANSWER];
-    tn_session *s = test_model_session(m, .context = PROMPT + 9);
+    tn_session *s = test_session(m, .context = PROMPT + 9);
     tn_generate_result r = {.size = sizeof r};
     tn_generate_options o = {.size = sizeof o, .max_tokens = ANSWER, .ignore_eos = true, .speculate = 64};
     ck_assert_int_eq(tn_generate(s, ids, PROMPT, &o, out, &r, &err), TN_OK);
