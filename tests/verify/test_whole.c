@@ -409,7 +409,7 @@ END_TEST
 int main(void)
 {
     TCase *c = suite_open("whole", 300);
-    plugin_box_open();
+    tcase_add_checked_fixture(c, plugin_box_open, NULL);
     tcase_add_loop_test(c, this_project_s_kernels_pass, 0, MODELS);
     tcase_add_loop_test(c, wrong_layers_are_named, 0, 2);
     suite_add(c, two_kernels_are_named, a_pair_is_named, errors_of_decoding_fail);
@@ -417,6 +417,5 @@ int main(void)
     tcase_add_loop_test(c, errors_of_16_bits_fail, 0, 2);
     tcase_add_loop_test(c, small_errors_fail, 0, 2);
     suite_add(c, a_nan_fails, windows_begin_anew, wrong_use_and_cancelling, kernels_stay_as_they_were);
-    int status = suite_run();
-    return status;
+    return suite_run();
 }
