@@ -26,6 +26,7 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
 }
 
 /* As in codes_avx2.h. */
+enum { BYTES_GROUPS = 1 };
 typedef struct bytes {
     uint8_t b[CODES_GROUP];
 } bytes;
@@ -65,9 +66,36 @@ VEC_INLINE bytes bytes_left(bytes a, int bits)
     return a;
 }
 
-VEC_INLINE bytes bytes_split(const uint8_t *p)
+VEC_INLINE bytes bytes_same(const void *p)
+{
+    return bytes_load(p);
+}
+
+VEC_INLINE bytes bytes_apart(const void *p, int apart)
+{
+    (void)apart;
+    return bytes_load(p);
+}
+
+VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
+{
+    (void)step;
+    return bytes_right(a, bits);
+}
+
+VEC_INLINE bytes bytes_bits(const uint8_t *p, int apart, int value)
 {
     bytes a;
+    (void)apart;
+    for (int i = 0; i < CODES_GROUP; i++)
+        a.b[i] = (uint8_t)(p[i / 8] >> i % 8 & 1 ? value : 0);
+    return a;
+}
+
+VEC_INLINE bytes bytes_split(const uint8_t *p, int apart)
+{
+    bytes a;
+    (void)apart;
     for (int i = 0; i < 16; i++) {
         a.b[i] = p[i];
         a.b[i + 16] = (uint8_t)(p[i] >> 4);
@@ -90,13 +118,13 @@ VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
     return a;
 }
 
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, vec sum)
+VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
 {
     int sums[2] = {0, 0};
     (void)below; /* what is not negative is below 128, too                                             */
-    for (int i = 0; i < CODES_GROUP; i++)
-        sums[i / 16] += (int8_t)code.b[i] * (int8_t)x.b[i];
-    return sum + s[0] * (float)sums[0] + s[halves] * (float)sums[1];
+    for (int j = 0; j < CODES_GROUP; j++)
+        sums[j / 16] += (int8_t)code.b[j] * (int8_t)x.b[j];
+    return sum + s[i] * (float)sums[0] + s[i + halves] * (float)sums[1];
 }
 
 #include "codes_ints.h"

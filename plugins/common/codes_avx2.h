@@ -33,7 +33,8 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
     _mm_storeu_si128((__m128i *)(void *)(code + 16), _mm_unpackhi_epi8(low, high));
 }
 
-/* Thirty-two bytes: codes, or rounded activations. */
+/* Thirty-two bytes: codes, or rounded activations, of BYTES_GROUPS groups. */
+enum { BYTES_GROUPS = 1 };
 typedef __m256i bytes;
 
 VEC_INLINE bytes bytes_load(const void *p)
@@ -62,11 +63,43 @@ VEC_INLINE bytes bytes_left(bytes a, int bits)
     return _mm256_slli_epi16(a, bits);
 }
 
-/* Sixteen bytes, and they again four bits further right. */
-VEC_INLINE bytes bytes_split(const void *p)
+/* The same bytes for every group; a group's own, `apart` from those of the next. */
+VEC_INLINE bytes bytes_same(const void *p)
+{
+    return bytes_load(p);
+}
+
+VEC_INLINE bytes bytes_apart(const void *p, int apart)
+{
+    (void)apart;
+    return bytes_load(p);
+}
+
+/* As bytes_right, by `step` bits more from group to group. */
+VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
+{
+    (void)step;
+    return bytes_right(a, bits);
+}
+
+/* A group's sixteen bytes, and they again four bits further right. */
+VEC_INLINE bytes bytes_split(const void *p, int apart)
 {
     __m128i q = _mm_loadu_si128((const __m128i *)p);
+    (void)apart;
     return _mm256_inserti128_si256(_mm256_castsi128_si256(q), _mm_srli_epi16(q, 4), 1);
+}
+
+/* value where the bit of a group's 32 is set. */
+VEC_INLINE bytes bytes_bits(const void *p, int apart, int value)
+{
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    int32_t word;
+    (void)apart;
+    memcpy(&word, p, sizeof word);
+    bytes each = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(word), spread), bit);
+    return bytes_and(_mm256_cmpeq_epi8(each, bit), value);
 }
 
 /* The halves of sixteen bytes in turns, low ones first; the upper four bits are anything. */
@@ -85,12 +118,12 @@ VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
 
 VEC_INLINE __m256i quads_of(__m256i a, __m256i b);
 
-/* sum += the products of codes and x, those of the first sixteen times s[0] and, with `halves`, of the others times
- * s[1]. Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, vec sum)
+/* sum += the products of codes and x, those of each sixteen times s[i], s[i + 1] ...; without `halves` the factors of
+ * a group are equal. Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */
+VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
 {
     __m256i a = below ? _mm256_abs_epi8(code) : code, b = below ? _mm256_sign_epi8(x, code) : x;
-    vec factor = halves ? _mm256_set_m128(_mm_set1_ps(s[1]), _mm_set1_ps(s[0])) : vec_set(s[0]);
+    vec factor = halves ? _mm256_set_m128(_mm_set1_ps(s[i + 1]), _mm_set1_ps(s[i])) : vec_set(s[i]);
     return vec_fma(_mm256_cvtepi32_ps(quads_of(a, b)), factor, sum);
 }
 

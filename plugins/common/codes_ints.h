@@ -1,6 +1,7 @@
-/* Products of quantised weights with activations that were rounded to int8, 32 to a factor: sums of integers for 32
- * columns at a time, whose factors are multiplied in f32. Written once, over `bytes` (codes_avx2.h). What is added to
- * codes, or taken from them, is multiplied with sums of 16 activations instead. */
+/* Products of quantised weights with activations that were rounded to int8, 32 to a factor: sums of integers for 32 or
+ * 64 columns at a time, whose factors are multiplied in f32. Written once, over `bytes` (codes_avx2.h), which hold
+ * BYTES_GROUPS groups. What is added to codes, or taken from them, is multiplied with sums of 16 activations instead.
+ */
 #ifndef TENON_COMMON_CODES_INTS_H
 #define TENON_COMMON_CODES_INTS_H
 
@@ -50,8 +51,8 @@ static bool ints_round(const float *x, int64_t k, void *row)
 
 typedef bytes ints_fn(const chunk *k, int g);
 
-/* How a type is taken: `open` finds a chunk's factors; codes of one group; the bytes of 256 columns; may codes be
- * negative, are there factors for 16 columns each, and is something added to the products. */
+/* How a type is taken: `open` finds a chunk's factors; codes of the groups from g on; the bytes of 256 columns; may
+ * codes be negative, are there factors for 16 columns each, and is something added to the products. */
 typedef struct ints_type {
     open_fn *open;
     ints_fn *codes;
@@ -59,10 +60,15 @@ typedef struct ints_type {
     bool below, halves, adds;
 } ints_type;
 
-/* Factors of blocks of 32 that begin with a half: one by one, since halves that are stored side by side first would be
- * waited for. */
-VEC_INLINE void each_block(chunk *k, int groups, int64_t bytes, float zero)
+/* Factors of blocks of 32 that begin with a half; zero times them is added. */
+VEC_INLINE void each_block(chunk *k, int groups, int bytes, float zero)
 {
+    if (groups == GROUPS) {
+        block_factors(k->p, bytes, 1.0f, k->s);
+        if (zero < 0.0f)
+            block_factors(k->p, bytes, zero, k->b);
+        return;
+    }
     for (int g = 0; g < groups; g++) {
         float d = half_value((const char *)k->p + bytes * g);
         k->s[2 * g] = k->s[2 * g + 1] = d;
@@ -82,13 +88,6 @@ VEC_INLINE void ints_open_q8_0(const codes *c, int64_t row, int64_t column, int 
     each_block(k, groups, 34, 0.0f);
 }
 
-VEC_INLINE void ints_open_mxfp4(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
-{
-    (void)c, (void)row, (void)column;
-    for (int g = 0; g < groups; g++)
-        k->s[2 * g] = k->s[2 * g + 1] = half_of_e8m0(k->p[17 * g]);
-}
-
 /* (code - zero) s = code s - zero s. */
 VEC_INLINE void ints_open_u4(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
@@ -101,8 +100,22 @@ VEC_INLINE void ints_open_q6_k(const codes *c, int64_t row, int64_t column, int 
 {
     (void)c, (void)row, (void)column, (void)groups;
     float d = half_value((const char *)k->p + 208);
-    factors_of(k->p + 192, true, in_order, d, k->s);
-    factors_of(k->p + 192, true, in_order, -32.0f * d, k->b);
+    factors_of(sixteen_load(k->p + 192), true, in_order, d, k->s);
+    factors_of(sixteen_load(k->p + 192), true, in_order, -32.0f * d, k->b);
+}
+
+VEC_INLINE void ints_open_q5_0(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column;
+    each_block(k, groups, 22, -16.0f);
+}
+
+VEC_INLINE void ints_open_q3_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    (void)c, (void)row, (void)column, (void)groups;
+    factors_q3_k(k);
+    for (int i = 0; i < PARTS; i++)
+        k->b[i] = -4.0f * k->s[i];
 }
 
 VEC_INLINE void ints_open_q2_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
@@ -123,27 +136,27 @@ VEC_INLINE void ints_open_iq4_nl(const codes *c, int64_t row, int64_t column, in
 
 VEC_INLINE bytes ints_q4_0(const chunk *k, int g)
 {
-    return bytes_and(bytes_split(k->p + 18 * g + 2), 15);
+    return bytes_and(bytes_split(k->p + 18 * g + 2, 18), 15);
 }
 
 VEC_INLINE bytes ints_iq4_nl(const chunk *k, int g)
 {
-    return bytes_look_up(iq4_levels, bytes_and(bytes_split(k->p + 18 * g + 2), 15));
+    return bytes_look_up(iq4_levels, bytes_and(bytes_split(k->p + 18 * g + 2, 18), 15));
 }
 
 VEC_INLINE bytes ints_iq4_xs(const chunk *k, int g)
 {
-    return bytes_look_up(iq4_levels, bytes_and(bytes_split(k->p + 8 + 16 * g), 15));
+    return bytes_look_up(iq4_levels, bytes_and(bytes_split(k->p + 8 + 16 * g, 16), 15));
 }
 
 VEC_INLINE bytes ints_mxfp4(const chunk *k, int g)
 {
-    return bytes_look_up(e2m1_levels, bytes_and(bytes_split(k->p + 17 * g + 1), 15));
+    return bytes_look_up(e2m1_levels, bytes_and(bytes_split(k->p + 17 * g + 1, 17), 15));
 }
 
 VEC_INLINE bytes ints_q8_0(const chunk *k, int g)
 {
-    return bytes_load(k->p + 34 * g + 2);
+    return bytes_apart(k->p + 34 * g + 2, 34);
 }
 
 VEC_INLINE bytes ints_i8(const chunk *k, int g)
@@ -161,39 +174,46 @@ VEC_INLINE bytes ints_e2m1(const chunk *k, int g)
     return bytes_look_up(e2m1_levels, bytes_and(bytes_pairs(k->p + 16 * g), 15));
 }
 
-VEC_INLINE bytes nibbles_of_k(const uint8_t *q, bool high)
+VEC_INLINE bytes ints_q5_0(const chunk *k, int g)
 {
-    bytes all = bytes_load(q);
-    return bytes_and(high ? bytes_right(all, 4) : all, 15);
+    const uint8_t *p = k->p + 22 * g;
+    return bytes_or(bytes_and(bytes_split(p + 6, 22), 15), bytes_bits(p + 2, 22, 16));
 }
 
 VEC_INLINE bytes ints_q4_k(const chunk *k, int g)
 {
-    return nibbles_of_k(k->p + 16 + g / 2 * 32, g % 2);
+    return bytes_and(bytes_right_by(bytes_same(k->p + 16 + g / 2 * 32), g % 2 * 4, 4), 15);
+}
+
+/* Bit g of each byte, further left. */
+VEC_INLINE bytes bit_of_group(const uint8_t *p, int g, int left)
+{
+    return bytes_left(bytes_and(bytes_right_by(bytes_same(p), g, 1), 1), left);
 }
 
 VEC_INLINE bytes ints_q5_k(const chunk *k, int g)
 {
-    bytes fifth = bytes_left(bytes_and(bytes_right(bytes_load(k->p + 16), g), 1), 4);
-    return bytes_or(nibbles_of_k(k->p + 48 + g / 2 * 32, g % 2), fifth);
+    bytes low = bytes_and(bytes_right_by(bytes_same(k->p + 48 + g / 2 * 32), g % 2 * 4, 4), 15);
+    return bytes_or(low, bit_of_group(k->p + 16, g, 4));
 }
 
 VEC_INLINE bytes ints_q6_k(const chunk *k, int g)
 {
     int h = g / 4, part = g % 4;
-    bytes low = nibbles_of_k(k->p + 64 * h + 32 * (part & 1), part >= 2);
-    bytes high = bytes_and(bytes_right(bytes_load(k->p + 128 + 32 * h), 2 * part), 3);
+    bytes low = bytes_and(bytes_right(bytes_load(k->p + 64 * h + 32 * (part & 1)), part / 2 * 4), 15);
+    bytes high = bytes_and(bytes_right_by(bytes_same(k->p + 128 + 32 * h), 2 * part, 2), 3);
     return bytes_or(low, bytes_left(high, 4));
 }
 
 VEC_INLINE bytes ints_q2_k(const chunk *k, int g)
 {
-    return bytes_and(bytes_right(bytes_load(k->p + 16 + g / 4 * 32), 2 * (g % 4)), 3);
+    return bytes_and(bytes_right_by(bytes_same(k->p + 16 + g / 4 * 32), g % 4 * 2, 2), 3);
 }
 
-VEC_INLINE bytes ints_code(const chunk *k, int g)
+VEC_INLINE bytes ints_q3_k(const chunk *k, int g)
 {
-    return bytes_load(k->code + CODES_GROUP * g);
+    bytes low = bytes_and(bytes_right_by(bytes_same(k->p + 32 + g / 4 * 32), g % 4 * 2, 2), 3);
+    return bytes_or(low, bit_of_group(k->p, g, 2));
 }
 
 /* ---- loops -------------------------------------------------------------------------------------------------- */
@@ -228,7 +248,7 @@ VEC_INLINE vec parts_sum(const float *a, const float *b, vec sum)
 INTS_ROWS void ints_chunk(const ints_type *type, const chunk *k, int groups, const int8_t *const *x,
                           const float *const *factor, int64_t all, int64_t column, int tokens, vec sums[][2])
 {
-    float s[INTS_TOKENS][PARTS];
+    _Alignas(64) float s[INTS_TOKENS][PARTS];
     for (int t = 0; t < tokens; t++) {
         const float *f = factor[t] + column / 16;
         parts_times(k->s, f, s[t]);
@@ -236,19 +256,25 @@ INTS_ROWS void ints_chunk(const ints_type *type, const chunk *k, int groups, con
             sums[t][0] = parts_sum(k->b, f + all, sums[t][0]);
     }
     INTS_UNROLLED
-    for (int g = 0; g < groups; g++) {
+    for (int g = 0; g < groups; g += BYTES_GROUPS) {
         bytes code = type->codes(k, g);
         for (int t = 0; t < tokens; t++)
-            sums[t][g % 2] = bytes_dot(code, bytes_load(x[t] + column + CODES_GROUP * g), type->below, type->halves,
-                                       s[t] + 2 * g, sums[t][g % 2]);
+            sums[t][g / BYTES_GROUPS % 2] = bytes_dot(code, bytes_load(x[t] + column + CODES_GROUP * g), type->below,
+                                                      type->halves, s[t], 2 * g, sums[t][g / BYTES_GROUPS % 2]);
     }
 }
 
-/* The factors and codes of the last columns of a row, where they are no whole chunk. */
-VEC_INLINE void clear_parts(chunk *k, int groups)
+/* The last columns of a row, where they are no whole chunk: zeros are the factors of what is read behind them, which
+ * is no longer the row's. */
+VEC_INLINE void close_chunk(const ints_type *type, int groups, chunk *k)
 {
+    int64_t bytes = type->bytes / GROUPS * groups;
     for (int i = 2 * groups; i < PARTS; i++)
         k->s[i] = k->b[i] = 0.0f;
+    if (groups % BYTES_GROUPS) {
+        memset((char *)k->half + bytes, 0, (size_t)(type->bytes / GROUPS));
+        k->p = memcpy(k->half, k->p, (size_t)bytes);
+    }
 }
 
 INTS_ROWS void ints_row(const ints_type *type, const codes *c, int64_t row, int64_t n, const void *const *x, int tokens,
@@ -271,7 +297,7 @@ INTS_ROWS void ints_row(const ints_type *type, const codes *c, int64_t row, int6
             __builtin_prefetch(k.p + AHEAD + i, 0, 2);
         type->open(c, row, column, groups, &k);
         if (groups < GROUPS) {
-            clear_parts(&k, groups);
+            close_chunk(type, groups, &k);
             ints_chunk(type, &k, groups, from, factor, all, column, tokens, sums);
             break;
         }
@@ -288,6 +314,8 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
         int32_t t = 0;
         for (; t + 4 <= tokens; t += 4)
             ints_row(type, c, row + r, n, x + t, 4, sums + t * PRODUCT_FEW_ROWS + r);
+        for (; t + 2 <= tokens; t += 2)
+            ints_row(type, c, row + r, n, x + t, 2, sums + t * PRODUCT_FEW_ROWS + r);
         for (; t < tokens; t++)
             ints_row(type, c, row + r, n, x + t, 1, sums + t * PRODUCT_FEW_ROWS + r);
     }
@@ -301,11 +329,11 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
     X(TN_Q5_K, open_q4_k, ints_q5_k, 176, false, false, true)                                                          \
     X(TN_Q6_K, ints_open_q6_k, ints_q6_k, 210, false, true, true)                                                      \
     X(TN_Q2_K, ints_open_q2_k, ints_q2_k, 84, false, true, true)                                                       \
-    X(TN_Q3_K, open_q3_k, ints_code, 110, true, true, false)                                                           \
-    X(TN_Q5_0, open_q5_0, ints_code, 176, true, false, false)                                                          \
+    X(TN_Q3_K, ints_open_q3_k, ints_q3_k, 110, false, true, true)                                                      \
+    X(TN_Q5_0, ints_open_q5_0, ints_q5_0, 176, false, false, true)                                                     \
     X(TN_IQ4_NL, ints_open_iq4_nl, ints_iq4_nl, 144, true, false, false)                                               \
     X(TN_IQ4_XS, open_iq4_xs, ints_iq4_xs, 136, true, false, false)                                                    \
-    X(TN_MXFP4, ints_open_mxfp4, ints_mxfp4, 136, true, false, false)                                                  \
+    X(TN_MXFP4, open_mxfp4, ints_mxfp4, 136, true, false, false)                                                       \
     X(TN_E2M1, open_e2m1, ints_e2m1, 128, true, true, false)                                                           \
     X(TN_U4, ints_open_u4, ints_u4, 128, false, true, true)                                                            \
     X(TN_I8, ints_open_u4, ints_i8, 256, true, true, true)

@@ -35,6 +35,7 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
 }
 
 /* As in codes_avx2.h. */
+enum { BYTES_GROUPS = 1 };
 typedef int8x16x2_t bytes;
 
 VEC_INLINE bytes bytes_load(const void *p)
@@ -68,15 +69,42 @@ VEC_INLINE bytes bytes_left(bytes a, int bits)
     return (bytes){{shifted(a.val[0], bits), shifted(a.val[1], bits)}};
 }
 
-VEC_INLINE bytes bytes_split(const uint8_t *p)
+VEC_INLINE bytes bytes_same(const void *p)
 {
+    return bytes_load(p);
+}
+
+VEC_INLINE bytes bytes_apart(const void *p, int apart)
+{
+    (void)apart;
+    return bytes_load(p);
+}
+
+VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
+{
+    (void)step;
+    return bytes_right(a, bits);
+}
+
+VEC_INLINE bytes bytes_bits(const uint8_t *p, int apart, int value)
+{
+    const uint8x8_t bit = vcreate_u8(UINT64_C(0x8040201008040201));
+    uint8x16_t low = vcombine_u8(vtst_u8(vdup_n_u8(p[0]), bit), vtst_u8(vdup_n_u8(p[1]), bit));
+    uint8x16_t high = vcombine_u8(vtst_u8(vdup_n_u8(p[2]), bit), vtst_u8(vdup_n_u8(p[3]), bit));
+    (void)apart;
+    return bytes_and((bytes){{vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)}}, value);
+}
+
+VEC_INLINE bytes bytes_split(const uint8_t *p, int apart)
+{
+    (void)apart;
     int8x16_t q = vreinterpretq_s8_u8(vld1q_u8(p));
     return (bytes){{q, shifted(q, -4)}};
 }
 
 VEC_INLINE bytes bytes_pairs(const uint8_t *p)
 {
-    bytes q = bytes_split(p);
+    bytes q = bytes_split(p, 0);
     return (bytes){{vzip1q_s8(q.val[0], q.val[1]), vzip2q_s8(q.val[0], q.val[1])}};
 }
 
@@ -93,11 +121,11 @@ VEC_INLINE float32x4_t quads_of(int8x16_t a, int8x16_t b)
     return vcvtq_f32_s32(vpadalq_s16(vpaddlq_s16(low), high));
 }
 
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, vec sum)
+VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
 {
     (void)below; /* what is not negative is below 128, too                                             */
-    sum = vec_fma(quads_of(code.val[0], x.val[0]), vec_set(s[0]), sum);
-    return vec_fma(quads_of(code.val[1], x.val[1]), vec_set(s[halves]), sum);
+    sum = vec_fma(quads_of(code.val[0], x.val[0]), vec_set(s[i]), sum);
+    return vec_fma(quads_of(code.val[1], x.val[1]), vec_set(s[i + halves]), sum);
 }
 
 #include "codes_ints.h"

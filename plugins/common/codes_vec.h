@@ -15,20 +15,92 @@ enum {
     PARTS = CHUNK / 16,
     GROUPS = CHUNK / CODES_GROUP,
     VECS = CODES_GROUP / VEC_LANES,
-    AHEAD = 2048 /* bytes from what is decoded to what is fetched                         */
+    AHEAD = 4096 /* bytes from what is decoded to what is fetched                         */
 };
 
 typedef struct chunk {
-    const uint8_t *p;         /* its first byte                                                           */
-    float s[PARTS], b[PARTS]; /* factors of 16 columns each, and what is added to or taken from them       */
+    _Alignas(64) float s[PARTS], b[PARTS]; /* factors of 16 columns each; what is added to or taken from them */
+    const uint8_t *p;                      /* its first byte                                               */
     int8_t code[CHUNK];
-    uint16_t half[CHUNK];
+    uint16_t half[CHUNK]; /* or, where rows end within a pair of groups, their last blocks                */
 } chunk;
 
 typedef void open_fn(const codes *c, int64_t row, int64_t column, int groups, chunk *k);
 typedef void values_fn(const chunk *k, int g, vec v[VECS]);
 
 /* ---- factors ----------------------------------------------------------------------------------------------- */
+
+#ifndef CODES_FACTORS
+/* As in codes_x86.h. */
+typedef struct sixteen {
+    uint8_t b[PARTS];
+} sixteen;
+
+VEC_INLINE sixteen sixteen_of(uint64_t low, uint64_t high)
+{
+    sixteen a;
+    for (int i = 0; i < PARTS; i++)
+        a.b[i] = (uint8_t)((i < 8 ? low : high) >> i % 8 * 8);
+    return a;
+}
+
+VEC_INLINE sixteen sixteen_load(const void *p)
+{
+    sixteen a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+VEC_INLINE void factors_of(sixteen byte, bool below, const int8_t *order, float factor, float out[PARTS])
+{
+    for (int i = 0; i < PARTS; i++)
+        out[i] = factor * (below ? (float)(int8_t)byte.b[order[i]] : (float)byte.b[order[i]]);
+}
+
+VEC_INLINE void powers_of(sixteen exponent, float out[PARTS])
+{
+    for (int i = 0; i < PARTS; i++) {
+        uint32_t e = exponent.b[i], bits = e << 23 | (e == 0 || e == 255 ? 0x400000u : 0);
+        memcpy(&out[i], &bits, sizeof *out);
+    }
+}
+
+VEC_INLINE void block_factors(const uint8_t *p, int apart, float factor, float out[PARTS])
+{
+    for (int g = 0; g < GROUPS; g++)
+        out[2 * g] = out[2 * g + 1] = half_value((const char *)p + apart * g) * factor;
+}
+
+VEC_INLINE void parts_spread(const float *each, int shift, float out[PARTS])
+{
+    for (int i = 0; i < PARTS; i++)
+        out[i] = each[i >> shift];
+}
+#endif
+
+static const int8_t in_order[PARTS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const int8_t twice_first[PARTS] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
+static const int8_t twice_last[PARTS] = {8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15};
+
+/* n <= 16 bytes, zeros behind them; in registers, since what is stored in pieces is waited for. */
+VEC_INLINE sixteen sixteen_part(const uint8_t *p, int n)
+{
+    uint64_t part[2] = {0, 0};
+    if (n == 16)
+        return sixteen_load(p);
+    if (n == 8)
+        memcpy(part, p, 8);
+    else
+        for (int i = 0; i < n; i++)
+            part[i / 8] |= (uint64_t)p[i] << i % 8 * 8;
+    return sixteen_of(part[0], part[1]);
+}
+
+/* Each byte, below 64, less 32. */
+VEC_INLINE uint64_t bytes_less_32(uint64_t a)
+{
+    return ((a | UINT64_C(0x8080808080808080)) - UINT64_C(0x2020202020202020)) ^ UINT64_C(0x8080808080808080);
+}
 
 /* v times the factors of group g; plus what is added; the codes less zero points, times the factors. */
 VEC_INLINE void times(const chunk *k, int g, vec v[VECS])
@@ -56,15 +128,6 @@ VEC_INLINE void by_one(float s, vec v[VECS])
         v[i] = vec_mul(v[i], vec_set(s));
 }
 
-/* 2^(e - 127) / 2: subnormal for the least two; 255 is no number. */
-VEC_INLINE float half_of_e8m0(uint8_t e)
-{
-    uint32_t bits = e == 255 ? 0x7fc00000 : e >= 2 ? (uint32_t)(e - 1) << 23 : 0x200000u << e;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* E4M3 as a half that is 2^8 times too small. */
 VEC_INLINE uint16_t half_of_e4m3(uint8_t f)
 {
@@ -72,50 +135,80 @@ VEC_INLINE uint16_t half_of_e4m3(uint8_t f)
     return (uint16_t)((rest == 0x7f ? 0x7e00 : rest << 7) | sign);
 }
 
-VEC_OUTLINE float scale_at(const tn_tensor *t, int64_t row, int64_t group)
+/* n <= PARTS numbers from p on as f32, zeros behind them; `apart` elements from each to the next. */
+VEC_INLINE void scales_load(const char *p, tn_dtype dtype, int64_t apart, int n, float each[PARTS])
 {
-    int64_t at = row * t->stride[0] + group * t->stride[t->ndim - 1];
-    const char *p = (const char *)t->data + at * (int64_t)(t->dtype == TN_F32 ? 4 : t->dtype <= TN_F16 ? 2 : 1);
-    uint32_t bits = 0;
-    uint16_t half;
-    float value;
-    if (t->dtype == TN_F8_E8M0)
-        return 2.0f * half_of_e8m0((uint8_t)*p);
-    if (t->dtype == TN_F16)
-        return half_value(p);
-    if (t->dtype == TN_F8_E4M3) {
-        half = half_of_e4m3((uint8_t)*p);
-        return half_value((const char *)&half) * 256.0f;
+    int64_t size = (int64_t)tn_dtype_size(dtype);
+    uint16_t half[PARTS];
+    char side_by_side[4 * PARTS];
+    if (apart != 1 && n > 1) {
+        for (int i = 0; i < n; i++)
+            memcpy(side_by_side + i * size, p + i * apart * size, (size_t)size);
+        p = side_by_side;
     }
-    memcpy((char *)&bits + (t->dtype == TN_BF16 ? 2 : 0), p, t->dtype == TN_BF16 ? 2 : 4);
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    if (dtype == TN_F8_E8M0) {
+        powers_of(sixteen_part((const uint8_t *)p, n), each);
+        return;
+    }
+    if (dtype == TN_F8_E4M3) {
+        sixteen all = sixteen_part((const uint8_t *)p, n);
+        uint8_t byte[PARTS];
+        memcpy(byte, &all, sizeof byte);
+        for (int i = 0; i < PARTS; i++)
+            half[i] = half_of_e4m3(byte[i]);
+        for (int i = 0; i < PARTS; i += VEC_LANES)
+            vec_store((char *)(each + i), TN_F32, vec_mul(vec_load((const char *)(half + i), TN_F16), vec_set(256.0f)));
+        return;
+    }
+    for (int i = 0; i < PARTS; i += VEC_LANES) {
+        const char *at = p + i * size;
+        vec v = vec_set(0.0f);
+        if (n - i >= VEC_LANES)
+            v = vec_load(at, dtype);
+#if VEC_LANES > 1
+        else if (n > i)
+            v = vec_load_part(at, dtype, n - i);
+#endif
+        vec_store((char *)(each + i), TN_F32, v);
+    }
 }
 
-VEC_INLINE float zero_at(const codes *c, int64_t row, int64_t group)
+/* The zero points of n groups; what is not stored is 8 or nothing. */
+VEC_INLINE void zeros_load(const codes *c, int64_t row, int64_t group, int n, float each[PARTS])
 {
-    if (!c->zero)
-        return c->dtype == TN_U4 ? 8.0f : 0.0f;
-    uint8_t zero = ((const uint8_t *)c->zero->data)[row * c->zero->stride[0] + group];
-    return c->dtype == TN_I8 ? (float)(int8_t)zero : (float)zero;
+    uint64_t nothing = c->dtype == TN_U4 ? UINT64_C(0x0808080808080808) : 0;
+    sixteen zero = sixteen_of(nothing, nothing);
+    if (c->zero)
+        zero = sixteen_part((const uint8_t *)c->zero->data + row * c->zero->stride[0] + group, n);
+    factors_of(zero, c->dtype == TN_I8, in_order, 1.0f, each);
 }
 
 /* Scales and zero points that lie beside the codes, the scales times factor. */
 VEC_OUTLINE void open_beside(const codes *c, int64_t row, int64_t column, int groups, float factor, chunk *k)
 {
+    const tn_tensor *t = c->scale;
+    int64_t group = column >> c->group_shift;
+    int n = (int)(((column + CODES_GROUP * groups - 1) >> c->group_shift) - group) + 1;
+    int shift = c->group_shift < 8 ? c->group_shift - 4 : 4;
+    _Alignas(64) float each[PARTS] = {1.0f};
     float divisor = 1.0f;
+    if (t) {
+        int64_t apart = t->stride[t->ndim - 1];
+        int64_t size = (int64_t)tn_dtype_size(t->dtype);
+        scales_load((const char *)t->data + (row * t->stride[0] + group * apart) * size, t->dtype, apart, n, each);
+    }
     if (c->dtype == TN_E2M1 && c->zero)
         memcpy(&divisor, c->zero->data, sizeof divisor);
-    for (int64_t i = 0; i < 2 * groups;) {
-        int64_t group = (column + 16 * i) >> c->group_shift, end = ((group + 1) << c->group_shift) - column;
-        float s = c->scale ? scale_at(c->scale, row, group) : 1.0f,
-              zero = c->dtype == TN_E2M1 ? 0.0f : zero_at(c, row, group);
-        s = divisor == 1.0f ? s : s / divisor;
-        for (; i < 2 * groups && 16 * i < end; i++) {
-            k->s[i] = s * factor;
-            k->b[i] = zero;
-        }
+    for (int i = 0; i < PARTS; i += VEC_LANES) {
+        vec s = vec_load((const char *)(each + i), TN_F32);
+        s = divisor == 1.0f ? s : vec_div(s, vec_set(divisor));
+        vec_store((char *)(each + i), TN_F32, vec_mul(s, vec_set(factor)));
     }
+    parts_spread(each, shift, k->s);
+    if (c->dtype != TN_U4 && c->dtype != TN_I8)
+        return;
+    zeros_load(c, row, group, n, each);
+    parts_spread(each, shift, k->b);
 }
 
 VEC_INLINE void open_nothing(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
@@ -208,11 +301,28 @@ VEC_INLINE void values_iq4_nl(const chunk *k, int g, vec v[VECS])
     by_one(half_value((const char *)p), v);
 }
 
+/* Halves of powers of two, since levels are twice the values. */
+VEC_INLINE void open_mxfp4(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+{
+    uint64_t exponents = 0;
+    float each[PARTS];
+    (void)c, (void)row, (void)column;
+    if (groups == GROUPS)
+        for (int g = 0; g < GROUPS; g++)
+            exponents |= (uint64_t)k->p[17 * g] << 8 * g;
+    else
+        for (int g = 0; g < groups; g++)
+            exponents |= (uint64_t)k->p[17 * g] << 8 * g;
+    powers_of(sixteen_of(exponents, 0), each);
+    for (int i = 0; i < PARTS; i += VEC_LANES)
+        vec_store((char *)(each + i), TN_F32, vec_mul(vec_load((const char *)(each + i), TN_F32), vec_set(0.5f)));
+    parts_spread(each, 1, k->s);
+}
+
 VEC_INLINE void values_mxfp4(const chunk *k, int g, vec v[VECS])
 {
-    const uint8_t *p = k->p + 17 * g;
-    levels_of(e2m1_levels, p + 1, SPLIT, v);
-    by_one(half_of_e8m0(*p), v);
+    levels_of(e2m1_levels, k->p + 17 * g + 1, SPLIT, v);
+    times(k, g, v);
 }
 
 VEC_INLINE void values_q4_k(const chunk *k, int g, vec v[VECS])
@@ -333,29 +443,24 @@ VEC_INLINE void values_code_plus(const chunk *k, int g, vec v[VECS])
 /* ---- blocks of 256 ------------------------------------------------------------------------------------------- */
 
 #ifndef CODES_FACTORS
-/* As in codes_x86.h. */
-VEC_INLINE void factors_of(const void *byte, bool below, const int8_t *order, float factor, float out[PARTS])
+VEC_INLINE sixteen six_bits(const uint8_t *p)
 {
-    for (int i = 0; i < PARTS; i++)
-        out[i] = factor * (below ? (float)((const int8_t *)byte)[order[i]] : (float)((const uint8_t *)byte)[order[i]]);
+    uint32_t a[3], six[4];
+    memcpy(a, p, sizeof a);
+    six[0] = a[0] & 0x3f3f3f3f;
+    six[1] = (a[2] & 0x0f0f0f0f) | (a[0] >> 6 & 0x03030303) << 4;
+    six[2] = a[1] & 0x3f3f3f3f;
+    six[3] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 6 & 0x03030303) << 4;
+    return sixteen_load(six);
 }
 #endif
-
-static const int8_t in_order[PARTS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-static const int8_t twice_first[PARTS] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
-static const int8_t twice_last[PARTS] = {8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15};
 
 /* Eight scales and eight minima of six bits in twelve bytes. */
 VEC_INLINE void open_q4_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     (void)c, (void)row, (void)column, (void)groups;
     float d = half_value((const char *)k->p), dmin = half_value((const char *)k->p + 2);
-    uint32_t a[3], six[4];
-    memcpy(a, k->p + 4, sizeof a);
-    six[0] = a[0] & 0x3f3f3f3f;
-    six[1] = (a[2] & 0x0f0f0f0f) | (a[0] >> 6 & 0x03030303) << 4;
-    six[2] = a[1] & 0x3f3f3f3f;
-    six[3] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 6 & 0x03030303) << 4;
+    sixteen six = six_bits(k->p + 4);
     factors_of(six, false, twice_first, d, k->s);
     factors_of(six, false, twice_last, -dmin, k->b);
 }
@@ -374,8 +479,7 @@ VEC_INLINE void open_q5_k(const codes *c, int64_t row, int64_t column, int group
 VEC_INLINE void open_q6_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     (void)c, (void)row, (void)column, (void)groups;
-    const int8_t *scale = (const int8_t *)k->p + 192;
-    factors_of(scale, true, in_order, half_value((const char *)k->p + 208), k->s);
+    factors_of(sixteen_load(k->p + 192), true, in_order, half_value((const char *)k->p + 208), k->s);
     for (int h = 0; h < 2; h++) {
         const uint8_t *low = k->p + 64 * h, *high = k->p + 128 + 32 * h;
         int8_t *code = k->code + 128 * h;
@@ -402,16 +506,25 @@ VEC_INLINE void open_q2_k(const codes *c, int64_t row, int64_t column, int group
                 k->code[128 * h + 32 * j + l] = (int8_t)(k->p[16 + 32 * h + l] >> 2 * j & 3);
 }
 
-/* Scales: the low four bits of sixteen in eight bytes, the upper two in four. */
+/* The low four bits of sixteen in eight bytes, the upper two in four. */
+VEC_INLINE void factors_q3_k(chunk *k)
+{
+    const uint64_t four = UINT64_C(0x0f0f0f0f0f0f0f0f), two = UINT64_C(0x0303030303030303);
+    uint64_t low;
+    uint32_t high;
+    memcpy(&low, k->p + 96, sizeof low);
+    memcpy(&high, k->p + 104, sizeof high);
+    uint64_t first = (low & four) | ((high | (uint64_t)(high >> 2) << 32) & two) << 4;
+    uint64_t last = (low >> 4 & four) | ((high >> 4 | (uint64_t)(high >> 6) << 32) & two) << 4;
+    factors_of(sixteen_of(bytes_less_32(first), bytes_less_32(last)), true, in_order,
+               half_value((const char *)k->p + 108), k->s);
+}
+
 VEC_INLINE void open_q3_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     (void)c, (void)row, (void)column, (void)groups;
-    const uint8_t *mask = k->p, *q = k->p + 32, *s = k->p + 96;
-    float d = half_value((const char *)k->p + 108);
-    for (int i = 0; i < PARTS; i++) {
-        int scale = (s[i % 8] >> 4 * (i / 8) & 15) | (s[8 + i % 4] >> 2 * (i / 4) & 3) << 4;
-        k->s[i] = d * (float)(scale - 32);
-    }
+    const uint8_t *mask = k->p, *q = k->p + 32;
+    factors_q3_k(k);
     for (int h = 0; h < 2; h++)
         for (int j = 0; j < 4; j++)
             for (int l = 0; l < 32; l++)
@@ -419,16 +532,22 @@ VEC_INLINE void open_q3_k(const codes *c, int64_t row, int64_t column, int group
                     (int8_t)((q[32 * h + l] >> 2 * j & 3) + ((mask[l] >> (4 * h + j) & 1) << 2) - 4);
 }
 
+/* The low four bits of eight in four bytes, the upper two in a word. */
 VEC_INLINE void open_iq4_xs(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
-    (void)c, (void)row, (void)column, (void)groups;
-    float d = half_value((const char *)k->p);
+    uint32_t low;
     uint16_t high;
+    (void)c, (void)row, (void)column, (void)groups;
+    memcpy(&low, k->p + 4, sizeof low);
     memcpy(&high, k->p + 2, sizeof high);
-    for (int i = 0; i < PARTS; i++) {
-        int g = i / 2, scale = (k->p[4 + g / 2] >> 4 * (g & 1) & 15) | (high >> 2 * g & 3) << 4;
-        k->s[i] = d * (float)(scale - 32);
-    }
+    uint64_t four = low, two = high; /* spread, half of them at a time */
+    four = (four | four << 16) & UINT64_C(0x0000ffff0000ffff);
+    four = (four | four << 8) & UINT64_C(0x00ff00ff00ff00ff);
+    four = (four | four << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    two = (two | two << 24) & UINT64_C(0x000000ff000000ff);
+    two = (two | two << 12) & UINT64_C(0x000f000f000f000f);
+    two = (two | two << 6) & UINT64_C(0x0303030303030303);
+    factors_of(sixteen_of(bytes_less_32(four | two << 4), 0), true, twice_first, half_value((const char *)k->p), k->s);
 }
 
 /* ---- floating codes --------------------------------------------------------------------------------------------- */
@@ -493,7 +612,7 @@ VEC_INLINE void unpack_as(open_fn *open, values_fn *values, int64_t bytes, const
     X(TN_Q6_K, open_q6_k, values_code, 210)                                                                            \
     X(TN_IQ4_NL, open_nothing, values_iq4_nl, 144)                                                                     \
     X(TN_IQ4_XS, open_iq4_xs, values_iq4_xs, 136)                                                                      \
-    X(TN_MXFP4, open_nothing, values_mxfp4, 136)                                                                       \
+    X(TN_MXFP4, open_mxfp4, values_mxfp4, 136)                                                                         \
     X(TN_F8_E4M3, open_e4m3, values_half, 256)                                                                         \
     X(TN_F8_E5M2, open_e5m2, values_half, 256)                                                                         \
     X(TN_I8, open_plain, values_i8, 256)                                                                               \
