@@ -119,6 +119,18 @@ static void place(placing *to, tn_role role, tn_tensor like, int64_t n)
     }
 }
 
+tn_dtype draw_site_down_type(const tn_site *site)
+{
+    tn_dtype weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
+    if (!(site->features & TN_HAS_MIXED))
+        return weight;
+    if (draw_weight_has_scales(weight))
+        return weight == TN_I8 ? TN_U4 : TN_I8;
+    if (tn_dtype_block_elements(weight) == 256)
+        return weight == TN_Q6_K ? TN_Q4_K : TN_Q6_K;
+    return weight == TN_Q8_0 ? TN_Q4_0 : TN_Q8_0;
+}
+
 /* Gives every parameter its tensors, and each tensor its place behind base (NULL: counts only); returns the bytes. */
 static size_t place_params(draw_site *d, const op_row *row, char *base, size_t *count)
 {
@@ -127,6 +139,7 @@ static size_t place_params(draw_site *d, const op_row *row, char *base, size_t *
     for (const op_param *p; (p = next_param(row, &d->site, &at));) {
         tn_tensor like = op_param_tensor(p, &d->site);
         int64_t n = op_param_count(p, &d->site);
+        like.dtype = p->role == TN_ROLE_DOWN ? draw_site_down_type(&d->site) : like.dtype;
         place(&to, p->role, like, n);
         if (!draw_weight_has_scales(like.dtype) || like.ndim != 2)
             continue;

@@ -3,6 +3,7 @@
  * meet. */
 #include "verify/verify_plugin_sites.h"
 
+#include "base/blocks.h"
 #include "base/tensor.h"
 #include "base/text.h"
 #include "check/draw_site.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Weights of one type: where there are scales and zero points is what that type says. */
+/* What weights have by their types. */
 static const uint64_t QUANTISED = TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED;
 
 /* SHIFT: each dtype begins at other sizes, so that together they meet all of them. */
@@ -85,7 +86,8 @@ static size_t count_feature_sets(const tn_impl *impl)
     return count == 0 ? 1 : count == 1 ? 2 : count + 2;
 }
 
-/* Scales, and zero points beside every other site's, where the type of the weights has them. */
+/* Scales, and zero points beside every other site's, where the type of the weights has them; every fourth site's second
+ * matrix is of another type. */
 static void give_parts(tn_site *site, const tn_impl *impl, size_t i)
 {
     tn_dtype weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
@@ -93,6 +95,8 @@ static void give_parts(tn_site *site, const tn_impl *impl, size_t i)
         site->features |= impl->match.features & TN_HAS_SCALES;
     if (draw_weight_has_zeros(weight) && i % 2 && site->features & TN_HAS_SCALES)
         site->features |= impl->match.features & TN_HAS_ZERO_POINTS;
+    if (i % 4 == 1 && blocks_is_quantised(weight) && (impl->op == TN_OP_MLP || impl->op == TN_OP_MOE_EXPERTS))
+        site->features |= impl->match.features & TN_HAS_MIXED;
 }
 
 /* None, each alone, all. */
@@ -143,6 +147,8 @@ int64_t verify_plugin_sites_fit(const tn_impl *impl, tn_dim dim, int64_t size)
 static int64_t fit_side(const tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
 {
     int64_t block = tn_dtype_block_elements((tn_dtype)site->meaning[TN_AXIS_WEIGHT]);
+    int64_t down = tn_dtype_block_elements(draw_site_down_type(site));
+    block = down > block ? down : block;
     if (block > 1 && dim != TN_DIM_OUT)
         size = (size + block - 1) / block * block;
     return verify_plugin_sites_fit(impl, dim, size);

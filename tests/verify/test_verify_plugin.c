@@ -292,6 +292,28 @@ START_TEST(sites_cover_what_is_taken)
 }
 END_TEST
 
+/* A second matrix of another type is met: kernels that say so and read it as the first fail. */
+START_TEST(matrices_of_several_types_are_drawn)
+{
+    tn_impl impl = taking_all(op_find(_i ? TN_OP_MOE_EXPERTS : TN_OP_MLP));
+    tn_site sites[VERIFY_PLUGIN_SITES_MAX];
+    tn_error err = TN_ERROR_INIT;
+    int mixed = 0;
+    impl.match.takes[TN_AXIS_WEIGHT] = TN_TAKES(TN_Q4_K) | TN_TAKES(TN_Q8_0) | TN_TAKES(TN_U4);
+    impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(_i ? TN_LAYOUT_EXPERT_LIST : TN_LAYOUT_SPLIT);
+    size_t count = verify_plugin_sites_draw(&impl, TN_BF16, false, sites);
+    for (size_t i = 0; i < count; i++) {
+        draw_site d;
+        ck_assert_msg(draw_site_open(&d, &sites[i], 1, &err) == TN_OK, "%s", err.message);
+        bool other = d.site.param[TN_ROLE_DOWN].tensors->dtype != d.site.param[TN_ROLE_GATE].tensors->dtype;
+        ck_assert_int_eq(other, !!(d.site.features & TN_HAS_MIXED));
+        mixed += other;
+        draw_site_close(&d);
+    }
+    ck_assert_int_ge(mixed, 2);
+}
+END_TEST
+
 START_TEST(sites_keep_to_rules)
 {
     static const tn_dim_rule rules[] = {{TN_DIM_WIDTH, 48, 100, 16}};
@@ -318,6 +340,7 @@ int main(void)
     suite_add(tc, one_site_is_tried_again, each_site_has_a_row, other_operations_are_left_out, a_callback_ends_it,
               no_usable_plugin, a_kernel_that_is_not_available_is_not_tried, times_are_plausible);
     tcase_add_loop_test(tc, sites_cover_what_is_taken, 0, count);
+    tcase_add_loop_test(tc, matrices_of_several_types_are_drawn, 0, 2);
     suite_add(tc, sites_keep_to_rules);
     return process_main();
 }
