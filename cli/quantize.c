@@ -1,8 +1,17 @@
 /* tenon quantize: a checkpoint in fewer bits. */
 #include "cli.h"
 
+#include <signal.h>
 #include <string.h>
 #include <strings.h>
+
+/* Ctrl-C, or the like: what has been written beside OUT goes first. A second one ends the program at once. */
+static volatile sig_atomic_t ended_by;
+
+static void on_signal(int number)
+{
+    ended_by = number;
+}
 
 typedef struct quantize_run {
     progress bar;
@@ -15,7 +24,7 @@ static int show_progress(void *ctx, const char *what, int64_t done, int64_t tota
 {
     quantize_run *r = ctx;
     progress_update(&r->bar, what, done, total);
-    return 0;
+    return ended_by != 0;
 }
 
 static void add_tensor(void *ctx, const tn_quantized *t)
@@ -54,9 +63,14 @@ static tn_status run_quantize(const options *o, tn_error *err)
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
         table_cell(&r.rows, "%s", titles[i]);
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     progress_start(&r.bar, o);
     tn_status status = tn_quantize(o->argument[0], o->argument[1], type, &q, err);
     progress_clear(&r.bar);
+    if (status == TN_E_CANCELLED && ended_by)
+        raise(ended_by);
     if (status == TN_OK && r.listed)
         status = table_print(&r.rows, err);
     else
