@@ -64,31 +64,39 @@ static void expect_ok(int32_t threads, const char *verify)
     ck_assert_msg(apply(threads, verify, &err) == TN_OK, "%s: %s", err.where, err.message);
 }
 
+/* Applies until so many checks are kept, the newest of them not `before`: what a busy machine never ran at one time is
+ * not. */
+static ino_t expect_kept(int32_t threads, const char *verify, size_t count, ino_t before)
+{
+    ino_t newest = before;
+    size_t found = 0;
+    for (int i = 0; i < 40 && (found != count || newest == before); i++) {
+        expect_ok(threads, verify);
+        found = kept(&newest);
+    }
+    ck_assert_uint_eq(found, count);
+    ck_assert(newest != before);
+    return newest;
+}
+
 START_TEST(what_passed_is_not_tried_again)
 {
-    ino_t first, second;
-    expect_ok(2, "first-use");
-    ck_assert_uint_eq(kept(&first), 1);
+    ino_t second, first = expect_kept(2, "first-use", 1, 0);
     expect_ok(2, "first-use");
     ck_assert_uint_eq(kept(&second), 1);
     ck_assert(first == second);
-    expect_ok(2, "all");
-    kept(&second);
-    ck_assert(first != second);
-    expect_ok(3, "first-use");
-    ck_assert_uint_eq(kept(&second), 2);
+    second = expect_kept(2, "all", 1, first);
+    expect_kept(3, "first-use", 2, second);
 }
 END_TEST
 
 START_TEST(other_weights_are_tried)
 {
-    ino_t inode;
-    expect_ok(2, "first-use");
+    ino_t before = expect_kept(2, "first-use", 1, 0);
     char *path = tempdir_at(folder, "model.safetensors");
     const struct timespec now[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
     ck_assert_int_eq(utimensat(AT_FDCWD, path, now, 0), 0);
-    expect_ok(2, "first-use");
-    ck_assert_uint_eq(kept(&inode), 2);
+    expect_kept(2, "first-use", 2, before);
 }
 END_TEST
 
@@ -97,7 +105,7 @@ START_TEST(another_environment_is_tried)
 {
     ino_t inode;
     tn_error err;
-    expect_ok(2, "first-use");
+    expect_kept(2, "first-use", 1, 0);
     setenv("BAD_KERNEL", "one row of tables", 1);
     ck_assert_int_eq(apply(2, "first-use", &err), TN_E_VERIFY);
     suite_expect_in(err.message, "wrong numbers");
