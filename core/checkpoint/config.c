@@ -202,6 +202,11 @@ config_reader config_child(const config_reader *c, const char *key)
     return (config_reader){child ? child : c->node, c->status, c->err};
 }
 
+config_reader config_around(const config_reader *c)
+{
+    return (config_reader){c->node->parent ? c->node->parent : c->node, c->status, c->err};
+}
+
 /* ---- values ------------------------------------------------------------------------------------- */
 
 /* Numbers such as 1e6 or 4096.0, which some writers make of integers, count as integers. */

@@ -74,17 +74,31 @@ static bool other_name(const build_alias *alias, const char *name, char out[NAME
     return n > 0 && n < NAME_SIZE;
 }
 
+/* Finds the tensor of that name, or as a wrapper calls it; leaves in name what the file does. */
+static bool get_wrapped(const graph_builder *b, char name[NAME_SIZE], tn_tensor *t)
+{
+    char other[NAME_SIZE];
+    if (shards_get(b->weights, name, t))
+        return true;
+    for (const build_alias *alias = b->outer; alias && alias->tree; alias++)
+        if (other_name(alias, name, other) && shards_get(b->weights, other, t)) {
+            memcpy(name, other, NAME_SIZE);
+            return true;
+        }
+    return false;
+}
+
 /* Finds the tensor called full in the tree and leaves in full what the file calls it, also where it lacks it. */
 static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
 {
     char other[NAME_SIZE];
-    if (shards_get(b->weights, full, t))
+    if (get_wrapped(b, full, t))
         return true;
     for (const build_alias *alias = b->aliases; alias && alias->tree; alias++) {
         if (!other_name(alias, full, other))
             continue;
         memcpy(full, other, NAME_SIZE);
-        if (shards_get(b->weights, full, t))
+        if (get_wrapped(b, full, t))
             return true;
     }
     return false;

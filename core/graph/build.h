@@ -40,6 +40,7 @@ typedef struct graph_builder {
     build_copies *copies;
     tn_dtype dtype;
     const build_alias *aliases; /* applied one after the other until a file has the name; {0} ends them; or NULL */
+    const build_alias *outer;   /* the same of what the file wraps around the model: each of its own, after those  */
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;

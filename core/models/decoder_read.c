@@ -2,16 +2,38 @@
 #include "models/decoder.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Bounds that no real model comes near: a file that exceeds them is broken, and nothing is allocated for it. */
 enum { MAX_WIDTH = 1 << 20, MAX_LAYERS = 1 << 12, MAX_HEADS = 1 << 14, MAX_VOCAB = 1 << 24 };
+
+enum { HIDDEN, LAYERS, VOCAB, HEADS, INTER, SIZES };
+
+/* What the classes of transformers begin with. Only objects inside another config leave sizes out, since those are
+ * written as what differs. */
+static const struct {
+    const char *model_type;
+    int64_t size[SIZES];
+} nested[] = {{"gemma3_text", {2304, 26, 262208, 8, 9216}},
+              {"llama", {4096, 32, 32000, 32, 11008}},
+              {"mistral", {4096, 32, 32000, 32, 14336}}};
+
+static int64_t need(const config_reader *c, const char *key, int size, int64_t most)
+{
+    const char *type = config_str(c, "model_type", "");
+    bool inside = config_around(c).node != c->node;
+    for (size_t i = 0; inside && i < sizeof nested / sizeof *nested; i++)
+        if (!strcmp(nested[i].model_type, type))
+            return config_i64(c, key, nested[i].size[size], 1, most);
+    return config_need_i64(c, key, 1, most);
+}
 
 static void read_attention(const config_reader *c, decoder_spec *s)
 {
     gqa_spec *a = &s->layer.attention;
     a->class_name = s->classes->attention;
     a->hidden = s->hidden;
-    a->heads = config_need_i64(c, "num_attention_heads", 1, MAX_HEADS);
+    a->heads = need(c, "num_attention_heads", HEADS, MAX_HEADS);
     /* null means what absence meant before there was a default. */
     bool all = !s->kv_heads || config_is_null(c, "num_key_value_heads");
     a->kv_heads = config_i64(c, "num_key_value_heads", all ? a->heads : s->kv_heads, 1, MAX_HEADS);
@@ -55,10 +77,11 @@ static void read_norm(const config_reader *c, decoder_spec *s)
 void decoder_read(const config_reader *c, decoder_spec *s)
 {
     parts_mlp_spec *mlp = &s->layer.mlp;
-    s->hidden = config_need_i64(c, "hidden_size", 1, MAX_WIDTH);
-    s->layers = config_need_i64(c, "num_hidden_layers", 1, MAX_LAYERS);
-    s->vocab = config_need_i64(c, "vocab_size", 1, MAX_VOCAB);
-    s->tied = config_bool(c, "tie_word_embeddings", s->tied);
+    config_reader around = config_around(c);
+    s->hidden = need(c, "hidden_size", HIDDEN, MAX_WIDTH);
+    s->layers = need(c, "num_hidden_layers", LAYERS, MAX_LAYERS);
+    s->vocab = need(c, "vocab_size", VOCAB, MAX_VOCAB);
+    s->tied = config_bool(c, "tie_word_embeddings", config_bool(&around, "tie_word_embeddings", s->tied));
     s->theta = s->theta != 0 ? s->theta : 10000;
     read_norm(c, s);
     read_attention(c, s);
@@ -69,7 +92,7 @@ void decoder_read(const config_reader *c, decoder_spec *s)
     mlp->class_name = s->classes->mlp;
     mlp->hidden = s->hidden;
     if (!s->intermediates && (!s->no_intermediate || config_has(c, "intermediate_size")))
-        mlp->inter = config_need_i64(c, "intermediate_size", 1, MAX_WIDTH);
+        mlp->inter = need(c, "intermediate_size", INTER, MAX_WIDTH);
     mlp->act = parts_act(c, s->act_key ? s->act_key : "hidden_act", s->act ? s->act : "silu");
 }
 

@@ -4,7 +4,6 @@
 #include "base/nearest.h"
 #include "models/multimodal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const model_arch *const archs[] = {
@@ -17,19 +16,15 @@ enum { ARCH_COUNT = sizeof archs / sizeof archs[0] };
 
 const model_arch *models_find(const char *model_type, tn_error *err)
 {
-    char known[2048] = "";
     const char *names[ARCH_COUNT];
-    size_t used = 0;
     for (size_t i = 0; i < ARCH_COUNT; i++) {
         if (!strcmp(archs[i]->model_type, model_type))
             return archs[i];
         names[i] = archs[i]->model_type;
-        if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i]->model_type);
     }
     const char *near = nearest_of(model_type, names, ARCH_COUNT);
-    tn_fail(err, TN_E_INPUT, "config.json", "model_type '%s' is not supported; %s%s%sknown are %s", model_type,
-            near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", known);
+    tn_fail(err, TN_E_INPUT, "config.json", "model_type '%s' is not supported%s%s%s; docs/models.md lists what is",
+            model_type, near ? ", the nearest that is known is '" : "", near ? near : "", near ? "'" : "");
     return NULL;
 }
 

@@ -25,12 +25,25 @@ typedef struct model_arch {
     const struct multimodal_spec *media; /* instead of build: of a model that sees or hears             */
 } model_arch;
 
+/* A published type around another, which is what runs: its config is an object of config.json, and its tensors have
+ * other names. */
+typedef struct model_wrapper {
+    const char *model_type, *class_name;
+    const char *config;         /* the object                                                          */
+    const char *inner;          /* what it holds where that says no model_type                         */
+    const build_alias *aliases; /* of all names of the inner one; see graph_builder.outer              */
+    bool text_only;             /* towers stand beside it, which are not read                          */
+} model_wrapper;
+
 #define ARCHITECTURE(name) extern const model_arch name##_arch;
 #include "models/architectures.h"
 #undef ARCHITECTURE
 
-/* The entry for model_type, or NULL with an error that lists what is known. models.c */
+/* The entry for model_type, or NULL with an error that names the nearest. models.c */
 const model_arch *models_find(const char *model_type, tn_error *err);
+
+/* The entry for model_type; NULL where it is none. wrappers.c */
+const model_wrapper *models_wrapper(const char *model_type);
 
 /* What builds the model, as model_arch.build, and how data flow through what it has built. models.c */
 void *models_build(const model_arch *arch, graph_builder *b, const config_reader *config);

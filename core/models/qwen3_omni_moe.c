@@ -24,22 +24,20 @@ static void *text(graph_builder *b, const config_reader *config, const multimoda
 static const build_alias aliases[] = {
     {"model.audio_tower.", "audio_tower."}, {"model.visual.", "visual."}, {"model.language_model.", "model."}, {0}};
 
-static const multimodal_spec spec = {
-    .model_class = "Qwen3OmniMoeThinkerModel",
-    .vision = &vision_qwen3_omni_moe,
-    .audio = &audio_qwen3_omni_moe,
-    .outer = "thinker",
-    .outer_class = "Qwen3OmniMoeThinkerForConditionalGeneration",
-    .outer_config = "thinker_config",
-    .token_key = {[MULTIMODAL_IMAGE] = "image_token_id",
-                  [MULTIMODAL_VIDEO] = "video_token_id",
-                  [MULTIMODAL_SOUND] = "audio_token_id"},
-    .token = {[MULTIMODAL_IMAGE] = 151655, [MULTIMODAL_VIDEO] = 151656, [MULTIMODAL_SOUND] = 151646},
-    .deep = true,
-    .interleaved = true,
-    .sections = {24, 20, 20},
-    .rules = {.from_highest = true, .fractions = true},
-    .aliases = aliases,
-    .text = text};
+#define THINKER "Qwen3OmniMoeThinkerForConditionalGeneration"
+
+#define SPEC                                                                                                           \
+    .model_class = "Qwen3OmniMoeThinkerModel", .vision = &vision_qwen3_omni_moe, .audio = &audio_qwen3_omni_moe,       \
+    .token_key = {[MULTIMODAL_IMAGE] = "image_token_id",                                                               \
+                  [MULTIMODAL_VIDEO] = "video_token_id",                                                               \
+                  [MULTIMODAL_SOUND] = "audio_token_id"},                                                              \
+    .token = {[MULTIMODAL_IMAGE] = 151655, [MULTIMODAL_VIDEO] = 151656, [MULTIMODAL_SOUND] = 151646}, .deep = true,    \
+    .interleaved = true, .sections = {24, 20, 20}, .rules = {.from_highest = true, .fractions = true},                 \
+    .aliases = aliases, .text = text
+
+static const multimodal_spec spec = {SPEC, .outer = "thinker", .outer_class = THINKER,
+                                     .outer_config = "thinker_config"};
+static const multimodal_spec alone = {SPEC};
 
 const model_arch qwen3_omni_moe_arch = {"qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration", NULL, &spec};
+const model_arch qwen3_omni_moe_thinker_arch = {"qwen3_omni_moe_thinker", THINKER, NULL, &alone};

@@ -19,6 +19,8 @@ static const unread known[] = {
     {NULL, "vision"},
     {NULL, "audio"},
     {NULL, "multi_modal_projector."},
+    {NULL, "image_newline"},
+    {NULL, "embed_vision."},
     {NULL, "talker."},
     {NULL, "token2wav."},
     {NULL, "code2wav."},

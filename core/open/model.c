@@ -42,25 +42,38 @@ static tn_status check_folder(const char *folder, tn_error *err)
     return TN_OK;
 }
 
+config_reader model_config(const tn_model *model, tn_status *status, tn_error *err)
+{
+    config_reader root = config_root(model->config, status, err);
+    return model->wrapper ? config_child(&root, model->wrapper->config) : root;
+}
+
 /* Which architecture config.json asks for. */
 static tn_status find_arch(tn_model *m, tn_error *err)
 {
     tn_status status = TN_OK;
     config_reader root = config_root(m->config, &status, err);
-    const char *type = config_str(&root, "model_type", NULL);
+    const char *type = config_str(&root, "model_type", NULL), *inner = type;
     if (status == TN_OK && !type)
         config_fail(&root, "model_type", "is missing; this is not a model's config");
     if (status != TN_OK)
         return status;
-    if (!(m->arch = models_find(type, err)))
+    if ((m->wrapper = models_wrapper(type)) != NULL) {
+        config_reader object = model_config(m, &status, err);
+        inner = config_str(&object, "model_type", m->wrapper->inner);
+        if (status != TN_OK)
+            return status;
+    }
+    if (!(m->arch = models_find(inner, err)))
         return TN_E_INPUT;
     m->flow = models_flow(m->arch);
     if (config_list(&root, "architectures") < 1)
         return status;
     const char *class_name = config_list_str(&root, "architectures", 0);
-    if (strcmp(class_name, m->arch->class_name) != 0)
+    const char *known = m->wrapper ? m->wrapper->class_name : m->arch->class_name;
+    if (strcmp(class_name, known) != 0)
         config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
-                    m->arch->class_name, type);
+                    known, type);
     return status;
 }
 
@@ -117,9 +130,10 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .progress_ctx = options->progress_ctx,
                        .total_bytes = shards_bytes(m->weights),
                        .dequantise = options->dequantise,
+                       .outer = m->wrapper ? m->wrapper->aliases : NULL,
                        .err = err};
-    config_reader root = config_root(m->config, &b.status, err);
-    m->arch_state = models_build(m->arch, &b, &root);
+    config_reader config = model_config(m, &b.status, err);
+    m->arch_state = models_build(m->arch, &b, &config);
     build_end(&b);
     build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
@@ -166,6 +180,8 @@ static void tell_unread(const tn_model *m)
     size_t count = 0;
     const char *first = NULL;
     int64_t layers = m->flow->shape(m->arch_state)->layers;
+    if (m->wrapper && m->wrapper->text_only)
+        notices_add("%s: its text model is used; what sees and hears beside it is not read", m->folder);
     for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
         const char *name = shards_name(m->weights, i);
         if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))

@@ -10,7 +10,8 @@ struct tn_model {
     config_file *config;
     shards *weights;
     device device;
-    apply_target target; /* graph, device, and the kernels on it                                  */
+    apply_target target;          /* graph, device, and the kernels on it                                  */
+    const model_wrapper *wrapper; /* around it, or NULL                                           */
     const model_arch *arch;
     const model_flow *flow;
     void *arch_state; /* what models_build returned                                               */
@@ -21,6 +22,9 @@ struct tn_model {
     tn_sampling sampling;    /* of generation_config.json                                        */
     char **stop_strings;     /* of sampling; owned                                               */
 };
+
+/* What arch reads of config.json: all of it, or the wrapper's object. */
+config_reader model_config(const tn_model *model, tn_status *status, tn_error *err);
 
 /* tn_model_open with tensors from weights, which the model then owns (also after an error), in place of the folder's;
  * NULL: the folder's. */

@@ -83,7 +83,7 @@ static tn_status run_plan(quantize_plan *p, const char *out, const tn_quantize_o
     size_t size = 0;
     tn_status status = TN_OK;
     p->shape = p->model->flow->shape(p->model->arch_state);
-    p->config = config_root(p->model->config, &p->status, p->err);
+    p->config = model_config(p->model, &p->status, p->err);
     p->experts = config_i64(&p->config, "num_experts", config_i64(&p->config, "num_local_experts", 0, 0, INT32_MAX), 0,
                             INT32_MAX);
     p->arch = gguf_arch_written(p->model->arch->model_type, p->err);

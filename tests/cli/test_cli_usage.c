@@ -197,7 +197,8 @@ START_TEST(a_missing_model_says_how_to_get_one)
     char *config = tempdir_at(folder, "config.json");
     tempdir_write(config, "{\"model_type\": \"lama\"}", 22);
     process_expect_error(TENON(NULL, "inspect", folder), 4,
-                         "model_type 'lama' is not supported; did you mean 'llama'? known are ", NULL);
+                         "model_type 'lama' is not supported, the nearest that is known is 'llama'; docs/models.md",
+                         NULL);
 }
 END_TEST
 

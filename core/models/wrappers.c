@@ -1,0 +1,37 @@
+/* Types under which models are published around one that is built here. */
+#include "models/models.h"
+
+#include <string.h>
+
+/* Files older than transformers 5, and those since. */
+static const build_alias beside_towers[] = {{"model.", "language_model.model."},
+                                            {"model.", "model.language_model."},
+                                            {"lm_head.", "language_model.lm_head."},
+                                            {0}};
+
+static const build_alias thinker[] = {{"", "thinker."}, {0}};
+
+#define TEXT_OF(type, name, inner)                                                                                     \
+    {                                                                                                                  \
+        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true                               \
+    }
+
+static const model_wrapper wrappers[] = {
+    TEXT_OF("gemma3", "Gemma3", "gemma3_text"),
+    TEXT_OF("gemma3n", "Gemma3n", "gemma3n_text"),
+    TEXT_OF("gemma4", "Gemma4", "gemma4_text"),
+    TEXT_OF("internvl", "InternVL", "qwen2"),
+    TEXT_OF("llama4", "Llama4", "llama4_text"),
+    TEXT_OF("llava", "Llava", "llama"),
+    TEXT_OF("llava_next", "LlavaNext", "llama"),
+    TEXT_OF("mistral3", "Mistral3", "mistral"),
+    {"qwen2_5_omni", "Qwen2_5OmniModel", "thinker_config", "qwen2_5_omni_thinker", thinker, false},
+};
+
+const model_wrapper *models_wrapper(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (!strcmp(wrappers[i].model_type, model_type))
+            return &wrappers[i];
+    return NULL;
+}
