@@ -156,12 +156,24 @@ graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spe
 
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback)
 {
-    static const config_word acts[] = {{"silu", TN_ACT_SILU},         {"swish", TN_ACT_SILU},
-                                       {"gelu", TN_ACT_GELU},         {"gelu_pytorch_tanh", TN_ACT_GELU_TANH},
-                                       {"gelu_new", TN_ACT_GELU_NEW}, {"quick_gelu", TN_ACT_QUICK_GELU},
-                                       {"relu", TN_ACT_RELU},         {"relu2", TN_ACT_RELU2},
-                                       {"relu6", TN_ACT_RELU6},       {"sigmoid", TN_ACT_SIGMOID},
-                                       {"tanh", TN_ACT_TANH},         {"linear", TN_ACT_LINEAR},
-                                       {"mish", TN_ACT_MISH},         {0}};
+    /* gelu_fast multiplies in another order: the same but for roundings of 16 bits. */
+    static const config_word acts[] = {{"silu", TN_ACT_SILU},
+                                       {"swish", TN_ACT_SILU},
+                                       {"gelu", TN_ACT_GELU},
+                                       {"gelu_python", TN_ACT_GELU},
+                                       {"gelu_pytorch_tanh", TN_ACT_GELU_TANH},
+                                       {"gelu_new", TN_ACT_GELU_NEW},
+                                       {"gelu_accurate", TN_ACT_GELU_NEW},
+                                       {"gelu_fast", TN_ACT_GELU_NEW},
+                                       {"gelu_python_tanh", TN_ACT_GELU_NEW},
+                                       {"quick_gelu", TN_ACT_QUICK_GELU},
+                                       {"relu", TN_ACT_RELU},
+                                       {"relu2", TN_ACT_RELU2},
+                                       {"relu6", TN_ACT_RELU6},
+                                       {"sigmoid", TN_ACT_SIGMOID},
+                                       {"tanh", TN_ACT_TANH},
+                                       {"linear", TN_ACT_LINEAR},
+                                       {"mish", TN_ACT_MISH},
+                                       {0}};
     return (tn_act)config_choice(config, key, fallback, acts);
 }
