@@ -12,8 +12,7 @@ static const decoder_classes classes = {.scope = "modeling_cohere2",
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    int64_t pattern = config_i64(config, "sliding_window_pattern", 4, 1, 1 << 12);
-    if (!decoder_slides(config, i, (i + 1) % pattern != 0))
+    if (!decoder_slides_by(config, i, 4))
         layer->attention.window = 0;
     if (!layer->attention.window)
         layer->attention.rope = GQA_NO_ROPE;
@@ -25,7 +24,6 @@ static void *build(graph_builder *b, const config_reader *config)
                       .eps_key = "layer_norm_eps",
                       .norm = {.eps = 1e-5, .layer_norm = true},
                       .norms = {.attention = "input_layernorm"},
-                      .ignore_head_dim = true,
                       .parallel = true,
                       .tied = true,
                       .differ = differ};

@@ -118,6 +118,13 @@ bool decoder_slides(const config_reader *c, int64_t i, bool fallback)
     return decoder_layer_type(c, i, types, fallback) != 0;
 }
 
+bool decoder_slides_by(const config_reader *c, int64_t i, int64_t fallback)
+{
+    bool listed = config_list(c, "layer_types") >= 0;
+    int64_t n = listed ? fallback : config_i64(c, "sliding_window_pattern", fallback, 1, 1 << 12);
+    return decoder_slides(c, i, (i + 1) % n != 0);
+}
+
 double decoder_positive(const config_reader *c, const char *key, double fallback)
 {
     if (config_is_null(c, key))

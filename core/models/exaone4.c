@@ -8,8 +8,7 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
     gqa_spec *attention = &layer->attention;
     if (!attention->window)
         return;
-    int64_t pattern = config_i64(config, "sliding_window_pattern", 4, 1, 1 << 12);
-    if (decoder_slides(config, i, (i + 1) % pattern != 0))
+    if (decoder_slides_by(config, i, 4))
         return;
     attention->window = 0;
     attention->rope = GQA_NO_ROPE;

@@ -15,8 +15,7 @@ static const decoder_classes classes = {.scope = "modeling_gemma3",
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    int64_t pattern = config_i64(config, "sliding_window_pattern", 6, 1, INT32_MAX);
-    gemma_parts_layer_type(layer, decoder_slides(config, i, (i + 1) % pattern != 0));
+    gemma_parts_layer_type(layer, decoder_slides_by(config, i, 6));
 }
 
 static void *build(graph_builder *b, const config_reader *config)
