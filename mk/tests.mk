@@ -159,7 +159,7 @@ TOOL := $(BUILD)/tests
 # What TENON_CPU names: the same bits in any call, in every tier.
 BATCH_CPUS := $(if $(SANITIZE),,avx512 avx2 c)
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
-  $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
+  $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models') \
