@@ -57,11 +57,13 @@ VEC_INLINE void factors_of(sixteen byte, bool below, const int8_t *order, float 
         out[i] = factor * (below ? (float)(int8_t)byte.b[order[i]] : (float)byte.b[order[i]]);
 }
 
-VEC_INLINE void powers_of(sixteen exponent, float out[PARTS])
+VEC_INLINE void powers_of(sixteen exponent, const int8_t *order, float factor, float out[PARTS])
 {
     for (int i = 0; i < PARTS; i++) {
-        uint32_t e = exponent.b[i], bits = e << 23 | (e == 0 || e == 255 ? 0x400000u : 0);
-        memcpy(&out[i], &bits, sizeof *out);
+        uint32_t e = exponent.b[order[i]], bits = e << 23 | (e == 0 || e == 255 ? 0x400000u : 0);
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        out[i] = value * factor;
     }
 }
 
@@ -147,7 +149,7 @@ VEC_INLINE void scales_load(const char *p, tn_dtype dtype, int64_t apart, int n,
         p = side_by_side;
     }
     if (dtype == TN_F8_E8M0) {
-        powers_of(sixteen_part((const uint8_t *)p, n), each);
+        powers_of(sixteen_part((const uint8_t *)p, n), in_order, 1.0f, each);
         return;
     }
     if (dtype == TN_F8_E4M3) {
@@ -305,7 +307,6 @@ VEC_INLINE void values_iq4_nl(const chunk *k, int g, vec v[VECS])
 VEC_INLINE void open_mxfp4(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
 {
     uint64_t exponents = 0;
-    float each[PARTS];
     (void)c, (void)row, (void)column;
     if (groups == GROUPS)
         for (int g = 0; g < GROUPS; g++)
@@ -313,10 +314,7 @@ VEC_INLINE void open_mxfp4(const codes *c, int64_t row, int64_t column, int grou
     else
         for (int g = 0; g < groups; g++)
             exponents |= (uint64_t)k->p[17 * g] << 8 * g;
-    powers_of(sixteen_of(exponents, 0), each);
-    for (int i = 0; i < PARTS; i += VEC_LANES)
-        vec_store((char *)(each + i), TN_F32, vec_mul(vec_load((const char *)(each + i), TN_F32), vec_set(0.5f)));
-    parts_spread(each, 1, k->s);
+    powers_of(sixteen_of(exponents, 0), twice_first, 0.5f, k->s);
 }
 
 VEC_INLINE void values_mxfp4(const chunk *k, int g, vec v[VECS])

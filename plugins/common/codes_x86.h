@@ -42,20 +42,22 @@ VEC_INLINE void factors_of(sixteen byte, bool below, const int8_t *order, float 
 #endif
 }
 
-/* out[i] = 2^(exponent[i] - 127), the least subnormal; 255 is no number. */
-VEC_INLINE void powers_of(sixteen exponent, float out[16])
+/* out[i] = factor * 2^(exponent[order[i]] - 127), the least subnormal; 255 is no number. */
+VEC_INLINE void powers_of(sixteen exponent, const int8_t *order, float factor, float out[16])
 {
+    exponent = _mm_shuffle_epi8(exponent, sixteen_load(order));
     __m128i none = _mm_setzero_si128(), most = _mm_set1_epi8(-1);
     __m128i ends = _mm_or_si128(_mm_cmpeq_epi8(exponent, none), _mm_cmpeq_epi8(exponent, most));
     __m128i first = _mm_and_si128(ends, _mm_set1_epi8(0x40)); /* of the 23 bits behind the exponent */
 #ifdef __AVX512F__
     __m512i e = _mm512_slli_epi32(_mm512_cvtepu8_epi32(exponent), 23);
-    _mm512_storeu_si512(out, _mm512_or_si512(e, _mm512_slli_epi32(_mm512_cvtepu8_epi32(first), 16)));
+    e = _mm512_or_si512(e, _mm512_slli_epi32(_mm512_cvtepu8_epi32(first), 16));
+    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_castsi512_ps(e), _mm512_set1_ps(factor)));
 #else
     for (int i = 0; i < 16; i += 8, exponent = _mm_srli_si128(exponent, 8), first = _mm_srli_si128(first, 8)) {
         __m256i e = _mm256_slli_epi32(_mm256_cvtepu8_epi32(exponent), 23);
         e = _mm256_or_si256(e, _mm256_slli_epi32(_mm256_cvtepu8_epi32(first), 16));
-        _mm256_storeu_si256((__m256i *)(void *)(out + i), e);
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_castsi256_ps(e), _mm256_set1_ps(factor)));
     }
 #endif
 }
