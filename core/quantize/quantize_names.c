@@ -11,15 +11,22 @@ typedef struct named {
     int64_t number, layer; /* -1: none                                                              */
 } named;
 
-/* The file's word for a module that the tables know by the tree's. */
-static void untie_alias(const char *name, char out[QUANTIZE_NAME])
+/* The file's words for modules that the tables know by the tree's: those of a type around the model, those of a block.
+ */
+static void untie_alias(const model_wrapper *around, const char *name, char out[QUANTIZE_NAME])
 {
     static const char other[] = "block_sparse_moe.", usual[] = "mlp.";
+    const char *outer = "";
+    for (const build_alias *a = around ? around->aliases : NULL; a && a->tree; a++)
+        if (!*outer && !strncmp(name, a->file, strlen(a->file))) {
+            outer = a->tree;
+            name += strlen(a->file);
+        }
     const char *at = strstr(name, other);
     if (at)
-        text_cut(out, QUANTIZE_NAME, "%.*s%s%s", (int)(at - name), name, usual, at + strlen(other));
+        text_cut(out, QUANTIZE_NAME, "%s%.*s%s%s", outer, (int)(at - name), name, usual, at + strlen(other));
     else
-        text_cut(out, QUANTIZE_NAME, "%s", name);
+        text_cut(out, QUANTIZE_NAME, "%s%s", outer, name);
 }
 
 /* The number in form becomes '#'. */
@@ -41,7 +48,7 @@ static bool find_name(const quantize_plan *p, const char *name, named *n)
     static const char layers[] = "model.layers.";
     char known[QUANTIZE_NAME], *behind = known;
     const char *rest;
-    untie_alias(name, known);
+    untie_alias(p->model->wrapper, name, known);
     n->layer = -1;
     if (!strncmp(known, layers, strlen(layers)))
         n->layer = strtoll(known + strlen(layers), &behind, 10);

@@ -121,6 +121,24 @@ START_TEST(numbers_are_those_of_the_text_model)
 }
 END_TEST
 
+START_TEST(a_gguf_is_that_of_the_text_model)
+{
+    enum { LLAMA = 6 };
+    const tn_quantize_options o = {.size = sizeof o};
+    tn_error err = TN_ERROR_INIT;
+    const float *logits[2];
+    int64_t vocab;
+    ck_assert_str_eq(cases[LLAMA].inside, "llama");
+    for (int i = 0; i < 2; i++) {
+        char *out = tempdir_at(tempdir_new(), "out.gguf");
+        const char *from = i ? wrap(LLAMA, 0) : "tests/data/models/llama";
+        ck_assert_msg(tn_quantize(from, out, "Q8_0", &o, &err) == TN_OK, "%s: %s", err.where, err.message);
+        logits[i] = logits_of(out, &vocab);
+    }
+    ck_assert_mem_eq(logits[0], logits[1], (size_t)(TOKENS * vocab) * sizeof **logits);
+}
+END_TEST
+
 /* The object around is another's; sizes that only classes have; what is inside is unknown. */
 START_TEST(what_is_inside_is_told)
 {
@@ -150,6 +168,6 @@ int main(void)
 {
     TCase *c = suite_open("wrappers", 120);
     tcase_add_loop_test(c, numbers_are_those_of_the_text_model, 0, CASES * NAMES);
-    suite_add(c, what_is_inside_is_told);
+    suite_add(c, a_gguf_is_that_of_the_text_model, what_is_inside_is_told);
     return suite_run();
 }
