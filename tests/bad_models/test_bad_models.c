@@ -25,7 +25,7 @@ static const struct {
     const char *model, *key, *value, *word, *word2;
 } configs[] = {
     {"llama", "model_type", NULL, "'model_type'", "missing"},
-    {"llama", "model_type", "\"no_such_type\"", "'no_such_type'", "llama"},
+    {"llama", "model_type", "\"no_such_type\"", "'no_such_type'", "docs/models.md lists"},
     {"llama", "model_type", "7", "'model_type'", "a string"},
     {"llama", "architectures", "[\"LlamaForTokenClassification\"]", "'LlamaForTokenClassification'",
      "LlamaForCausalLM"},
