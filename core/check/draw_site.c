@@ -122,7 +122,7 @@ static void place(placing *to, tn_role role, tn_tensor like, int64_t n)
 tn_dtype draw_site_down_type(const tn_site *site)
 {
     tn_dtype weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
-    if (!(site->features & TN_HAS_MIXED))
+    if (!(site->features & TN_HAS_MIXED) || !blocks_is_quantised(weight))
         return weight;
     if (draw_weight_has_scales(weight))
         return weight == TN_I8 ? TN_U4 : TN_I8;
