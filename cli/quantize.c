@@ -5,12 +5,21 @@
 #include <string.h>
 #include <strings.h>
 
-/* Ctrl-C, or the like: what has been written beside OUT goes first. A second one ends the program at once. */
+/* Ctrl-C, or the like, between two tensors: what has been written beside OUT goes first. A second one ends the program
+ * at once. */
 static volatile sig_atomic_t ended_by;
 
 static void on_signal(int number)
 {
     ended_by = number;
+}
+
+static void listen_to(int number)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
 }
 
 typedef struct quantize_run {
@@ -63,9 +72,8 @@ static tn_status run_quantize(const options *o, tn_error *err)
     table_start(&r.rows, sizeof titles / sizeof *titles, 6);
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
         table_cell(&r.rows, "%s", titles[i]);
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    listen_to(SIGINT);
+    listen_to(SIGTERM);
     progress_start(&r.bar, o);
     tn_status status = tn_quantize(o->argument[0], o->argument[1], type, &q, err);
     progress_clear(&r.bar);

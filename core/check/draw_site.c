@@ -119,16 +119,16 @@ static void place(placing *to, tn_role role, tn_tensor like, int64_t n)
     }
 }
 
-tn_dtype draw_site_down_type(const tn_site *site)
+tn_dtype draw_site_type(const tn_site *site, tn_role role)
 {
+    static const tn_dtype kinds[][3] = {
+        {TN_Q8_0, TN_Q4_0, TN_Q5_0}, {TN_Q6_K, TN_Q4_K, TN_Q5_K}, {TN_I8, TN_U4, TN_I8}};
     tn_dtype weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
+    int kind = draw_weight_has_scales(weight) ? 2 : tn_dtype_block_elements(weight) == 256;
+    int down = kinds[kind][0] == weight, up = kinds[kind][down + 1] == weight ? 2 : down + 1;
     if (!(site->features & TN_HAS_MIXED) || !blocks_is_quantised(weight))
         return weight;
-    if (draw_weight_has_scales(weight))
-        return weight == TN_I8 ? TN_U4 : TN_I8;
-    if (tn_dtype_block_elements(weight) == 256)
-        return weight == TN_Q6_K ? TN_Q4_K : TN_Q6_K;
-    return weight == TN_Q8_0 ? TN_Q4_0 : TN_Q8_0;
+    return role == TN_ROLE_DOWN ? kinds[kind][down] : role == TN_ROLE_UP ? kinds[kind][up] : weight;
 }
 
 /* Gives every parameter its tensors, and each tensor its place behind base (NULL: counts only); returns the bytes. */
@@ -139,7 +139,8 @@ static size_t place_params(draw_site *d, const op_row *row, char *base, size_t *
     for (const op_param *p; (p = next_param(row, &d->site, &at));) {
         tn_tensor like = op_param_tensor(p, &d->site);
         int64_t n = op_param_count(p, &d->site);
-        like.dtype = p->role == TN_ROLE_DOWN ? draw_site_down_type(&d->site) : like.dtype;
+        if (p->role == TN_ROLE_DOWN || p->role == TN_ROLE_UP)
+            like.dtype = draw_site_type(&d->site, p->role);
         place(&to, p->role, like, n);
         if (!draw_weight_has_scales(like.dtype) || like.ndim != 2)
             continue;

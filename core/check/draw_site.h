@@ -27,8 +27,8 @@ tn_site draw_site_plain(tn_op op);
 /* Gives it a feature, with the dimensions and numbers that go with it. */
 void draw_site_add(tn_site *site, uint64_t feature);
 
-/* The type of its second matrix: with TN_HAS_MIXED another than the others', as files have them. */
-tn_dtype draw_site_down_type(const tn_site *site);
+/* The type of a matrix: with TN_HAS_MIXED those of gate, up and down differ, where there are three of a kind. */
+tn_dtype draw_site_type(const tn_site *site, tn_role role);
 
 /* Can a site of the operation have this value of the axis? */
 bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value);

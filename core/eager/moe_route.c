@@ -23,8 +23,11 @@ bool moe_route_shape(const tn_call *call, int64_t top_k, route_job *job)
     job->bias = rows_param(site, TN_ROLE_ROUTER_BIAS);
     job->correction = site->features & TN_HAS_CORRECTION_BIAS ? rows_param(site, TN_ROLE_CORRECTION_BIAS) : NULL;
     job->expert_scale = site->features & TN_HAS_EXPERT_SCALE ? rows_param(site, TN_ROLE_EXPERT_SCALE) : NULL;
-    job->least = (float)site->num[TN_NUM_EPS];
     job->score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    float eps = (float)site->num[TN_NUM_EPS];
+    bool adds = job->score == TN_SCORE_SIGMOID;
+    job->added = !adds ? 0.0f : eps > 0 ? eps : 1e-20f;
+    job->least = adds ? 0.0f : eps;
     job->tokens = job->x->shape[0];
     job->hidden = job->x->shape[1];
     job->expert_count = job->router->shape[0];
@@ -166,7 +169,7 @@ float moe_route_divisor(const route_job *job, const float *scores, bool *is_sum)
     float sum = 0.0f;
     for (int64_t j = 0; j < job->top_k; j++)
         sum += scores[j];
-    sum = job->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum;
+    sum += job->added;
     *is_sum = !(sum < job->least);
     return *is_sum ? sum : job->least;
 }

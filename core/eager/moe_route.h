@@ -13,9 +13,9 @@ typedef struct route_job {
     tn_score score;
     tn_dtype type; /* of the product                                                             */
     int64_t tokens, hidden, expert_count, top_k, groups, top_groups;
-    float scale, least;     /* factor of the weights; what their sum counts at least                 */
-    float *scores, *choice; /* [tokens, experts]                                                 */
-    float *converted;       /* [tokens, hidden] where the product has another type than x        */
+    float scale, added, least; /* factor of the weights; what is added to their sum, what it counts at least */
+    float *scores, *choice;    /* [tokens, experts]                                                 */
+    float *converted;          /* [tokens, hidden] where the product has another type than x        */
     char *work;
     size_t work_bytes;
     atomic_llong bad; /* the first token without scores                                          */

@@ -5,10 +5,11 @@
  *     softmax, renormalised     dl = w (g - s), w = v / sum v; 0 for experts not chosen
  *     top-k, then softmax       the same, w = softmax(v)
  *     sigmoid, also of top-k    dl = g v (1 - v)
- *     sigmoid, renormalised     dl = (g - s) / D v (1 - v), D = sum v + 1e-20, w = v / D
+ *     sigmoid, renormalised     dl = (g - s) / D v (1 - v), D = sum v + eps, w = v / D
  *
- * D is no sum where that is less than it may count (TN_NUM_EPS): then s = 0. Where experts have factors f, g stands for
- * g f, and dL/df is the sum over its tokens of g (times the factor) and the weight without f.
+ * eps is TN_NUM_EPS, or 1e-20 where that is 0. Of other scores D is no sum where that is less than TN_NUM_EPS: then s =
+ * 0. Where experts have factors f, g stands for g f, and dL/df is the sum over its tokens of g (times the factor) and
+ * the weight without f.
  *
  * Logits and scores are computed again; all of this is f32. dl is rounded to the model's dtype as the logits were, then
  * dL/dx = dl router, dL/drouter = dl^T x, dL/dbias = sum of dl. */

@@ -106,12 +106,12 @@ int32_t decoder_layer_type(const config_reader *config, int64_t i, const config_
 /* Does layer i slide? As "layer_types" says, else fallback. */
 bool decoder_slides(const config_reader *config, int64_t i, bool fallback);
 
-/* Granite's factors of the embedding, the scores, what is added to the residual, and the logits. */
-void decoder_granite_factors(const config_reader *config, decoder_spec *spec);
-
 /* The same, where all but every n-th layer slide unless the file lists them: n is "sliding_window_pattern", which
  * beside a list may be a word. */
 bool decoder_slides_by(const config_reader *config, int64_t i, int64_t fallback);
+
+/* Granite's factors of the embedding, the scores, what is added to the residual, and the logits. */
+void decoder_granite_factors(const config_reader *config, decoder_spec *spec);
 
 /* A number that must be positive; null: 0. */
 double decoder_positive(const config_reader *config, const char *key, double fallback);

@@ -1,6 +1,5 @@
 /* modeling_lfm2: Lfm2ForCausalLM. Gated short convolutions, and attention in some layers. */
-#include "models/decoder.h"
-#include "models/gated_conv.h"
+#include "models/lfm2.h"
 
 static const decoder_classes classes = {DECODER_CLASSES("lfm2", "Lfm2")};
 
@@ -8,8 +7,7 @@ static const gqa_names attention = {"self_attn", "q_proj",      "k_proj",      "
                                     "out_proj",  "q_layernorm", "k_layernorm", NULL};
 static const parts_mlp_names mlp = {"w1", "w3", "w2"};
 
-/* Attention as "layer_types" or "full_attn_idxs" say, else in all layers. */
-static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
+void lfm2_differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
     static const config_word types[] = {{"full_attention", false}, {"conv", true}, {0}};
     bool conv = config_list(config, "full_attn_idxs") >= 0 && !config_list_holds(config, "full_attn_idxs", i);
@@ -38,32 +36,36 @@ static int64_t intermediate(const config_reader *config)
     return (size + multiple - 1) / multiple * multiple;
 }
 
+void lfm2_read(const config_reader *config, const char *conv_class, decoder_spec *s, gated_conv_spec *conv)
+{
+    s->eps_key = "norm_eps";
+    s->norm.eps = 1e-5;
+    s->final_norm = "embedding_norm";
+    s->norms = (decoder_norms){.attention = "operator_norm", .mlp = "ffn_norm"};
+    s->theta = 1000000;
+    s->kv_heads = 8;
+    s->tied = true;
+    decoder_read(config, s);
+    *conv = (gated_conv_spec){.class_name = conv_class,
+                              .hidden = s->hidden,
+                              .taps = config_i64(config, "conv_L_cache", 3, 1, 1 << 12),
+                              .bias = config_bool(config, "conv_bias", false)};
+    s->tied = config_bool(config, "tie_embedding", s->tied);
+    s->layer.mixer = &gated_conv;
+    s->layer.mixer_spec = conv;
+    s->layer.attention.names = &attention;
+    s->layer.attention.head_norm = &s->norm;
+    s->layer.mlp_name = "feed_forward";
+    s->layer.mlp.names = &mlp;
+    s->layer.mlp.act = TN_ACT_SILU;
+}
+
 static void *build(graph_builder *b, const config_reader *config)
 {
-    decoder_spec s = {.classes = &classes,
-                      .eps_key = "norm_eps",
-                      .norm.eps = 1e-5,
-                      .final_norm = "embedding_norm",
-                      .norms = {.attention = "operator_norm", .mlp = "ffn_norm"},
-                      .theta = 1000000,
-                      .kv_heads = 8,
-                      .no_intermediate = true,
-                      .tied = true,
-                      .differ = differ};
-    decoder_read(config, &s);
-    const gated_conv_spec conv = {.class_name = "Lfm2ShortConv",
-                                  .hidden = s.hidden,
-                                  .taps = config_i64(config, "conv_L_cache", 3, 1, 1 << 12),
-                                  .bias = config_bool(config, "conv_bias", false)};
-    s.tied = config_bool(config, "tie_embedding", s.tied);
-    s.layer.mixer = &gated_conv;
-    s.layer.mixer_spec = &conv;
-    s.layer.attention.names = &attention;
-    s.layer.attention.head_norm = &s.norm;
-    s.layer.mlp_name = "feed_forward";
-    s.layer.mlp.names = &mlp;
+    decoder_spec s = {.classes = &classes, .no_intermediate = true, .differ = lfm2_differ};
+    gated_conv_spec conv;
+    lfm2_read(config, "Lfm2ShortConv", &s, &conv);
     s.layer.mlp.inter = intermediate(config);
-    s.layer.mlp.act = TN_ACT_SILU;
     return decoder_build(b, config, &s);
 }
 

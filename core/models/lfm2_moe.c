@@ -1,14 +1,8 @@
 /* modeling_lfm2_moe: Lfm2MoeForCausalLM. LFM2's convolutions and attention; behind the first layers experts by sigmoid
  * scores, chosen with a bias. */
-#include "models/decoder.h"
-#include "models/gated_conv.h"
+#include "models/lfm2.h"
 
 static const decoder_classes classes = {DECODER_CLASSES("lfm2_moe", "Lfm2Moe")};
-
-static const gqa_names attention = {"self_attn", "q_proj",      "k_proj",      "v_proj",
-                                    "out_proj",  "q_layernorm", "k_layernorm", NULL};
-
-static const parts_mlp_names mlp = {"w1", "w3", "w2"};
 
 static const moe_parts_names biased = {MOE_PARTS_NUMBERED, MOE_PARTS_CLASSES("Lfm2Moe", "SparseMoeBlock", "TopKRouter"),
                                        .correction = "expert_bias", .correction_of_block = true};
@@ -16,35 +10,16 @@ static const moe_parts_names plain = {MOE_PARTS_NUMBERED, MOE_PARTS_CLASSES("Lfm
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    static const config_word types[] = {{"full_attention", false}, {"conv", true}, {0}};
-    if (!decoder_layer_type(config, i, types, false))
-        layer->mixer = NULL;
+    lfm2_differ(config, i, layer);
     if (i < config_i64(config, "num_dense_layers", 2, 0, INT32_MAX))
         layer->moe.experts = 0;
 }
 
 static void *build(graph_builder *b, const config_reader *config)
 {
-    decoder_spec s = {.classes = &classes,
-                      .eps_key = "norm_eps",
-                      .norm.eps = 1e-5,
-                      .final_norm = "embedding_norm",
-                      .norms = {.attention = "operator_norm", .mlp = "ffn_norm"},
-                      .theta = 1000000,
-                      .kv_heads = 8,
-                      .tied = true,
-                      .differ = differ};
-    decoder_read(config, &s);
-    const gated_conv_spec conv = {.class_name = "Lfm2MoeShortConv",
-                                  .hidden = s.hidden,
-                                  .taps = config_i64(config, "conv_L_cache", 3, 1, 1 << 12),
-                                  .bias = config_bool(config, "conv_bias", false)};
-    s.layer.mixer = &gated_conv;
-    s.layer.mixer_spec = &conv;
-    s.layer.attention.names = &attention;
-    s.layer.attention.head_norm = &s.norm;
-    s.layer.mlp_name = "feed_forward";
-    s.layer.mlp.names = &mlp;
+    decoder_spec s = {.classes = &classes, .differ = differ};
+    gated_conv_spec conv;
+    lfm2_read(config, "Lfm2MoeShortConv", &s, &conv);
     moe_parts_spec *moe = &s.layer.moe;
     *moe = decoder_experts(config, &s, config_bool(config, "use_expert_bias", true) ? &biased : &plain, 32, 4);
     moe->inter = config_i64(config, "moe_intermediate_size", 1792, 1, 1 << 20);

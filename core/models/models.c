@@ -16,13 +16,16 @@ enum { ARCH_COUNT = sizeof archs / sizeof archs[0] };
 
 const model_arch *models_find(const char *model_type, tn_error *err)
 {
-    const char *names[ARCH_COUNT];
-    for (size_t i = 0; i < ARCH_COUNT; i++) {
-        if (!strcmp(archs[i]->model_type, model_type))
-            return archs[i];
-        names[i] = archs[i]->model_type;
+    const char *names[ARCH_COUNT + 32];
+    size_t count = 0;
+    for (; count < ARCH_COUNT; count++) {
+        if (!strcmp(archs[count]->model_type, model_type))
+            return archs[count];
+        names[count] = archs[count]->model_type;
     }
-    const char *near = nearest_of(model_type, names, ARCH_COUNT);
+    for (size_t i = 0; count < sizeof names / sizeof *names && models_wrapper_name(i); i++)
+        names[count++] = models_wrapper_name(i);
+    const char *near = nearest_of(model_type, names, count);
     tn_fail(err, TN_E_INPUT, "config.json", "model_type '%s' is not supported%s%s%s; docs/models.md lists what is",
             model_type, near ? ", the nearest that is known is '" : "", near ? near : "", near ? "'" : "");
     return NULL;

@@ -42,8 +42,9 @@ typedef struct model_wrapper {
 /* The entry for model_type, or NULL with an error that names the nearest. models.c */
 const model_arch *models_find(const char *model_type, tn_error *err);
 
-/* The entry for model_type; NULL where it is none. wrappers.c */
+/* The entry for model_type; NULL where it is none. Their names by number, NULL behind the last. wrappers.c */
 const model_wrapper *models_wrapper(const char *model_type);
+const char *models_wrapper_name(size_t i);
 
 /* What builds the model, as model_arch.build, and how data flow through what it has built. models.c */
 void *models_build(const model_arch *arch, graph_builder *b, const config_reader *config);

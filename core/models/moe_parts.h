@@ -51,7 +51,7 @@ typedef struct moe_parts_spec {
     tn_score score;             /* 0: softmax                                                            */
     int64_t groups, top_groups; /* of the router's; 0 or 1 groups: none                                   */
     double scale;               /* factor of the weights; 0: none                                        */
-    double least_sum;           /* what the sum of weights counts at least, where they are divided by it */
+    double least_sum;           /* TN_NUM_EPS of MOE_ROUTE                                               */
     double limit, alpha;        /* of TN_ACT_CLAMPED_SWIGLU                                              */
     tn_layout stacked;          /* of stacked tensors; 0: TN_LAYOUT_STACKED_OI                           */
     bool turns;                 /* stacked tensors that do not fit it are in the other order: TN_LAYOUT_STACKED_IO */

@@ -28,9 +28,16 @@ static const model_wrapper wrappers[] = {
     {"qwen2_5_omni", "Qwen2_5OmniModel", "thinker_config", "qwen2_5_omni_thinker", thinker, false},
 };
 
+enum { WRAPPERS = sizeof wrappers / sizeof *wrappers };
+
+const char *models_wrapper_name(size_t i)
+{
+    return i < WRAPPERS ? wrappers[i].model_type : NULL;
+}
+
 const model_wrapper *models_wrapper(const char *model_type)
 {
-    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+    for (size_t i = 0; i < WRAPPERS; i++)
         if (!strcmp(wrappers[i].model_type, model_type))
             return &wrappers[i];
     return NULL;

@@ -86,8 +86,8 @@ static size_t count_feature_sets(const tn_impl *impl)
     return count == 0 ? 1 : count == 1 ? 2 : count + 2;
 }
 
-/* Scales, and zero points beside every other site's, where the type of the weights has them; every fourth site's second
- * matrix is of another type. */
+/* Scales, and zero points beside every other site's, where the type of the weights has them; every fourth site's
+ * matrices are of several types. */
 static void give_parts(tn_site *site, const tn_impl *impl, size_t i)
 {
     tn_dtype weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
@@ -147,7 +147,7 @@ int64_t verify_plugin_sites_fit(const tn_impl *impl, tn_dim dim, int64_t size)
 static int64_t fit_side(const tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
 {
     int64_t block = tn_dtype_block_elements((tn_dtype)site->meaning[TN_AXIS_WEIGHT]);
-    int64_t down = tn_dtype_block_elements(draw_site_down_type(site));
+    int64_t down = tn_dtype_block_elements(draw_site_type(site, TN_ROLE_DOWN));
     block = down > block ? down : block;
     if (block > 1 && dim != TN_DIM_OUT)
         size = (size + block - 1) / block * block;

@@ -42,7 +42,8 @@ typedef enum tn_op {
     TN_OP_MLP = 4,
     /* in x [T,H]; out weights [T,k] of dt (f32 with TN_HAS_F32_ROUTING), experts [T,k] i32; optional: logits [T,E] of
      * dt (f32 with TN_HAS_F32_ROUTER), what the scores are made of. The order of what is done to the weights:
-     * TN_HAS_RENORM (the sum counts at least TN_NUM_EPS), TN_HAS_EXPERT_SCALE, TN_HAS_ROUTE_SCALE. */
+     * TN_HAS_RENORM (the sum counts at least TN_NUM_EPS; to that of TN_SCORE_SIGMOID TN_NUM_EPS is added instead, or
+     * 1e-20 where it is 0), TN_HAS_EXPERT_SCALE, TN_HAS_ROUTE_SCALE. */
     TN_OP_MOE_ROUTE = 5,
     /* in x [T,H], weights [T,k], experts [T,k] i32; out y [T,H] = sum_j weights_j expert_j(x); with TN_HAS_INPUT_SCALE
      * sum_j expert_j(rnd(weights_j x)). With TN_HAS_BIAS TN_ROLE_GATE_UP_BIAS [E,2I], in the order of the outputs of

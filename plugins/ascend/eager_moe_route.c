@@ -225,7 +225,8 @@ static void route_weigh(npu_run *r, const route_job *job, route_work *w)
     if (job->site->features & TN_HAS_RENORM) {
         npu_sums(r, w->best, w->sums);
         if (job->score == TN_SCORE_SIGMOID) {
-            npu_add_number(r, w->sums, 1e-20f, w->shared);
+            float eps = (float)job->site->num[TN_NUM_EPS];
+            npu_add_number(r, w->sums, eps > 0 ? eps : 1e-20f, w->shared);
             swap(&w->sums, &w->shared);
         }
         npu_divide(r, w->best, w->sums, w->next);
@@ -277,12 +278,13 @@ route_choice moe_route_choice(npu_run *r)
     return (route_choice){.scores = scores, .experts = w.experts};
 }
 
-/* Is the sum of the weights below what it counts at least? Softmax scores: the k best of E have at least k / E. */
+/* Is the sum of the weights below what it counts at least? To sigmoid scores it is added; softmax scores: the k best of
+ * E have at least k / E. */
 static bool needs_least(const tn_site *site)
 {
     tn_score score = (tn_score)site->meaning[TN_AXIS_SCORE];
     double least = site->num[TN_NUM_EPS];
-    if (!(site->features & TN_HAS_RENORM) || least <= 0 || score == TN_SCORE_TOPK_SOFTMAX)
+    if (!(site->features & TN_HAS_RENORM) || least <= 0 || score == TN_SCORE_TOPK_SOFTMAX || score == TN_SCORE_SIGMOID)
         return false;
     return score != TN_SCORE_SOFTMAX ||
            least > 0.5 * (double)site->dim[TN_DIM_TOP_K] / (double)site->dim[TN_DIM_EXPERTS];

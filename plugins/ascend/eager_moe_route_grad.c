@@ -18,8 +18,8 @@ typedef struct route_job {
     tn_dtype dtype;
     tn_score score;
     int64_t tokens, experts, top_k;
-    bool renorm, sum_only; /* sum_only: what scores are divided by is their sum whatever it is       */
-    float least;
+    bool renorm, sum_only;    /* sum_only: what scores are divided by is their sum whatever it is       */
+    float added, least;       /* to the sum of sigmoid scores; what that of others counts at least         */
     tn_tensor scores, chosen; /* [T,E] f32, [T,k] i32                                             */
     tn_tensor masks;          /* [k,T,E] TN_BOOL: whether the j-th choice of a token is this expert */
     tn_tensor zero;           /* [1] f32                                                          */
@@ -36,8 +36,10 @@ static route_job route_job_of(npu_run *r)
     job.experts = job.scores.shape[1];
     job.top_k = job.chosen.shape[1];
     job.renorm = site->features & TN_HAS_RENORM;
-    job.least = (float)site->num[TN_NUM_EPS];
-    job.sum_only = job.least <= 0;
+    float eps = (float)site->num[TN_NUM_EPS];
+    job.added = eps > 0 ? eps : 1e-20f;
+    job.least = eps;
+    job.sum_only = eps <= 0 || job.score == TN_SCORE_SIGMOID;
     job.zero = npu_take(r, TN_F32, 1, (int64_t[]){1});
     npu_fill(r, job.zero, 0);
     return job;
@@ -107,7 +109,7 @@ static tn_tensor divisor_of(npu_run *r, const route_job *job, const tn_tensor *v
     *is_sum = npu_take_like(r, TN_F32, sum);
     npu_sums(r, *v, sum);
     if (job->score == TN_SCORE_SIGMOID)
-        npu_add_number(r, sum, 1e-20f, sum);
+        npu_add_number(r, sum, job->added, sum);
     npu_fill(r, *is_sum, 1);
     if (job->sum_only)
         return sum;

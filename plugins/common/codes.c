@@ -26,7 +26,6 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
 }
 
 /* As in codes_avx2.h. */
-enum { BYTES_GROUPS = 1 };
 typedef struct bytes {
     uint8_t b[CODES_GROUP];
 } bytes;
@@ -64,23 +63,6 @@ VEC_INLINE bytes bytes_left(bytes a, int bits)
     for (int i = 0; i < CODES_GROUP; i++)
         a.b[i] = (uint8_t)(a.b[i] << bits);
     return a;
-}
-
-VEC_INLINE bytes bytes_same(const void *p)
-{
-    return bytes_load(p);
-}
-
-VEC_INLINE bytes bytes_apart(const void *p, int apart)
-{
-    (void)apart;
-    return bytes_load(p);
-}
-
-VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
-{
-    (void)step;
-    return bytes_right(a, bits);
 }
 
 VEC_INLINE bytes bytes_bits(const uint8_t *p, int apart, int value)

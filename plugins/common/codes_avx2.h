@@ -33,8 +33,7 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
     _mm_storeu_si128((__m128i *)(void *)(code + 16), _mm_unpackhi_epi8(low, high));
 }
 
-/* Thirty-two bytes: codes, or rounded activations, of BYTES_GROUPS groups. */
-enum { BYTES_GROUPS = 1 };
+/* Thirty-two bytes: codes, or rounded activations. */
 typedef __m256i bytes;
 
 VEC_INLINE bytes bytes_load(const void *p)
@@ -61,25 +60,6 @@ VEC_INLINE bytes bytes_right(bytes a, int bits)
 VEC_INLINE bytes bytes_left(bytes a, int bits)
 {
     return _mm256_slli_epi16(a, bits);
-}
-
-/* The same bytes for every group; a group's own, `apart` from those of the next. */
-VEC_INLINE bytes bytes_same(const void *p)
-{
-    return bytes_load(p);
-}
-
-VEC_INLINE bytes bytes_apart(const void *p, int apart)
-{
-    (void)apart;
-    return bytes_load(p);
-}
-
-/* As bytes_right, by `step` bits more from group to group. */
-VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
-{
-    (void)step;
-    return bytes_right(a, bits);
 }
 
 /* A group's sixteen bytes, and they again four bits further right. */

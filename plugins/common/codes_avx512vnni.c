@@ -1,8 +1,8 @@
 /* Products of quantised weights with rounded activations, AVX-512-VNNI: 64 columns at a time. */
 #include "codes_avx512.h"
 
-/* As in codes_avx2.h. */
-enum { BYTES_GROUPS = 2 };
+/* As in codes_avx2.h and codes_ints.h. */
+#define BYTES_GROUPS 2
 typedef __m512i bytes;
 
 VEC_INLINE bytes bytes_load(const void *p)

@@ -7,6 +7,31 @@
 
 #include "codes_vec.h"
 
+/* ---- bytes ---------------------------------------------------------------------------------------------------- */
+
+#ifndef BYTES_GROUPS
+#define BYTES_GROUPS 1
+
+/* The same 32 bytes for every group; a group's own, `apart` from those of the next. */
+VEC_INLINE bytes bytes_same(const uint8_t *p)
+{
+    return bytes_load(p);
+}
+
+VEC_INLINE bytes bytes_apart(const uint8_t *p, int apart)
+{
+    (void)apart;
+    return bytes_load(p);
+}
+
+/* As bytes_right, by `step` bits more from group to group. */
+VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
+{
+    (void)step;
+    return bytes_right(a, bits);
+}
+#endif
+
 /* ---- rounding ----------------------------------------------------------------------------------------------- */
 
 /* The largest magnitude; NaN and infinities are above all numbers. */

@@ -35,7 +35,6 @@ VEC_INLINE void bytes_of_pairs(const int8_t *levels, const uint8_t *q, int8_t *c
 }
 
 /* As in codes_avx2.h. */
-enum { BYTES_GROUPS = 1 };
 typedef int8x16x2_t bytes;
 
 VEC_INLINE bytes bytes_load(const void *p)
@@ -67,23 +66,6 @@ VEC_INLINE bytes bytes_right(bytes a, int bits)
 VEC_INLINE bytes bytes_left(bytes a, int bits)
 {
     return (bytes){{shifted(a.val[0], bits), shifted(a.val[1], bits)}};
-}
-
-VEC_INLINE bytes bytes_same(const void *p)
-{
-    return bytes_load(p);
-}
-
-VEC_INLINE bytes bytes_apart(const void *p, int apart)
-{
-    (void)apart;
-    return bytes_load(p);
-}
-
-VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
-{
-    (void)step;
-    return bytes_right(a, bits);
 }
 
 VEC_INLINE bytes bytes_bits(const uint8_t *p, int apart, int value)

@@ -192,7 +192,7 @@ static float divisor_of(const router *r, float *scores, bool *is_sum)
         sigmoids(scores, k);
     for (int64_t j = 0; j < k; j++)
         sum += scores[j];
-    sum = r->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum;
+    sum += r->added;
     *is_sum = r->renormalise && !(sum < r->least);
     return *is_sum ? sum : r->renormalise ? r->least : 1.0f;
 }

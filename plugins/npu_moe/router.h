@@ -17,8 +17,8 @@ typedef struct router {
     const tn_tensor *weight;            /* [E,H]; NULL: there is no router                                    */
     const tn_tensor *bias, *correction; /* [E] of any float type, or NULL                                     */
     bool renormalise, f32_logits;
-    float scale; /* of the weights; 1 where the site has none                                                 */
-    float least; /* what their sum counts at least where they are divided by it                               */
+    float scale;        /* of the weights; 1 where the site has none                                                 */
+    float added, least; /* what is added to their sum where they are divided by it, and what it counts at least */
     const tn_tensor *factors; /* [E] of any float type: of each expert's weights; or NULL                     */
 } router;
 

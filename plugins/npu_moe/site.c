@@ -34,7 +34,10 @@ static void open_router(moe_site *s, const tn_site *site)
                   .renormalise = site->features & TN_HAS_RENORM,
                   .f32_logits = site->features & TN_HAS_F32_ROUTER,
                   .scale = scaled ? (float)site->num[TN_NUM_SCALE] : 1.0f};
-    r->least = (float)site->num[TN_NUM_EPS];
+    float eps = (float)site->num[TN_NUM_EPS];
+    bool adds = r->score == TN_SCORE_SIGMOID;
+    r->added = !adds ? 0.0f : eps > 0 ? eps : 1e-20f;
+    r->least = adds ? 0.0f : eps;
     if (site->features & TN_HAS_EXPERT_SCALE)
         r->factors = param(site, TN_ROLE_EXPERT_SCALE);
     if (site->features & TN_HAS_CORRECTION_BIAS)

@@ -88,6 +88,10 @@ START_TEST(sigmoid_scores)
     optest_run(&call);
     /* The bias chooses, the scores weigh. */
     expect_route(&call, 0, (int[]){0, 2}, (double[]){s0 / (s0 + s2 + 1e-20), s2 / (s0 + s2 + 1e-20)});
+    optest_site_of(&call)->num[TN_NUM_EPS] = 0.25; /* instead of it                                     */
+    optest_run(&call);
+    expect_route(&call, 0, (int[]){0, 2}, (double[]){s0 / (s0 + s2 + 0.25), s2 / (s0 + s2 + 0.25)});
+    optest_site_of(&call)->num[TN_NUM_EPS] = 0;
     /* Scores of 0: only a sigmoid's sum has the 1e-20, so the weights are 0 and not NaN. */
     logits(&call, 0, (double[]){-1000.0, -1000.0, -1000.0, -1000.0});
     optest_run(&call);

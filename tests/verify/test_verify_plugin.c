@@ -292,7 +292,7 @@ START_TEST(sites_cover_what_is_taken)
 }
 END_TEST
 
-/* A second matrix of another type is met: kernels that say so and read it as the first fail. */
+/* Matrices of other types are met: kernels that say so and read one as another fail. */
 START_TEST(matrices_of_several_types_are_drawn)
 {
     tn_impl impl = taking_all(op_find(_i ? TN_OP_MOE_EXPERTS : TN_OP_MLP));
@@ -308,6 +308,11 @@ START_TEST(matrices_of_several_types_are_drawn)
         bool other = d.site.param[TN_ROLE_DOWN].tensors->dtype != d.site.param[TN_ROLE_GATE].tensors->dtype;
         ck_assert_int_eq(other, !!(d.site.features & TN_HAS_MIXED));
         mixed += other;
+        tn_dtype up = d.site.param[TN_ROLE_UP].tensors->dtype;
+        if (other && tn_dtype_block_elements(up) >= 32) {
+            ck_assert_int_ne(up, d.site.param[TN_ROLE_GATE].tensors->dtype);
+            ck_assert_int_ne(up, d.site.param[TN_ROLE_DOWN].tensors->dtype);
+        }
         draw_site_close(&d);
     }
     ck_assert_int_ge(mixed, 2);
