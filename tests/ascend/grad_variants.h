@@ -60,7 +60,7 @@ static const variant variants[] = {
     {"softmax router", .op = TN_OP_MOE_ROUTE},
     {"renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
     {"sigmoid router", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID,
-     .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE},
+     .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE, .eps = 1e-3},
     {"sigmoid router, as it is", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID},
     {"softmax of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_EXPERT_SCALE},
     {"sigmoid of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID},

@@ -26,7 +26,7 @@ static const variant variants[] = {
     {"softmax router", .op = TN_OP_MOE_ROUTE},
     {"renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
     {"sigmoid router", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID,
-     .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE},
+     .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE, .eps = 1e-3},
     {"softmax of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_EXPERT_SCALE},
     {"sigmoid of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID},
     {"router in f32", .op = TN_OP_MOE_ROUTE,
@@ -212,7 +212,6 @@ static const struct {
     const char *reason;
 } declined[] = {
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
-    {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3}, 0, "at least 0.001"},
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
     {{.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "bf16 with weights of f32"},
 };
