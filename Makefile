@@ -65,12 +65,13 @@ endif
 # Files of vectors without the values of variables for debuggers: in gcc they take half of their compile time.
 NO_TRACKING := $(if $(findstring clang,$(CC)),,-fno-var-tracking-assignments)
 ISA_avx2 := -mavx2 -mfma -mf16c $(NO_TRACKING)
+ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
 ISA_amx := $(ISA_avx512bf16) -mamx-tile -mamx-bf16
-ISA_NAMES := avx2 avx512 avx512vnni avx512bf16 avx512fp16 amx
+ISA_NAMES := avx2 avxvnni avx512 avx512vnni avx512bf16 avx512fp16 amx
 isa_of = $(firstword $(foreach i,$(ISA_NAMES),$(if $(filter %_$(i),$(basename $(1))),$(i))))
 isa_flags = $(ISA_$(call isa_of,$(1)))
 NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch64%,$(MACHINE)),,neon)

@@ -16,7 +16,9 @@ REPORTS = re.compile(r"\b(\w+_)?(fail|failed|error|unsupported|no_memory|out_of_
 # Suffix of a file, and the flag in /proc/cpuinfo without which its code cannot run.
 FLAGS = {
     "avx2": "avx2",
+    "avxvnni": "avx_vnni",
     "avx512": "avx512f",
+    "avx512vnni": "avx512_vnni",
     "avx512bf16": "avx512_bf16",
     "avx512fp16": "avx512_fp16",
     "amx": "amx_bf16",

@@ -30,6 +30,8 @@ uint64_t cpu_flags_x86(const cpu_words *w)
     if (!bit(w->leaf1_ecx, 27) || !fma_f16c_avx || !bit(w->leaf7_ebx, 5) || (w->xcr0 & XCR0_AVX) != XCR0_AVX)
         return 0;
     uint64_t flags = TN_CPU_AVX2;
+    if (bit(w->leaf7_1_eax, 4))
+        flags |= TN_CPU_AVX_VNNI;
     bool avx512 = bit(w->leaf7_ebx, 16) && bit(w->leaf7_ebx, 30) && bit(w->leaf7_ebx, 28) && bit(w->leaf7_ebx, 17) &&
                   bit(w->leaf7_ebx, 31); /* F BW CD DQ VL */
     if (!avx512 || (w->xcr0 & XCR0_AVX512) != XCR0_AVX512)
@@ -89,7 +91,8 @@ static uint64_t cpu_flags_detect(void)
 }
 #endif
 
-#define UP_TO_AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
+#define UP_TO_AVX_VNNI (TN_CPU_AVX2 | TN_CPU_AVX_VNNI)
+#define UP_TO_AVX512 (UP_TO_AVX_VNNI | TN_CPU_AVX512)
 #define UP_TO_VNNI (UP_TO_AVX512 | TN_CPU_AVX512_VNNI)
 #define UP_TO_BF16 (UP_TO_VNNI | TN_CPU_AVX512_BF16)
 #define UP_TO_FP16 (UP_TO_BF16 | TN_CPU_AVX512_FP16)
@@ -101,6 +104,7 @@ static const struct {
     {"c", 0},
     {"neon", TN_CPU_NEON},
     {"avx2", TN_CPU_AVX2},
+    {"avxvnni", UP_TO_AVX_VNNI},
     {"avx512", UP_TO_AVX512},
     {"avx512vnni", UP_TO_VNNI},
     {"avx512bf16", UP_TO_BF16},

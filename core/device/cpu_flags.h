@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* detected less what lies above the tier called cap: c, avx2, avx512, avx512vnni, avx512bf16, avx512fp16, amx, neon;
- * each tier includes those before it. NULL, "" and unknown names take nothing away. Pure. */
+/* detected less what lies above the tier called cap: c, avx2, avxvnni, avx512, avx512vnni, avx512bf16, avx512fp16, amx,
+ * neon; each tier includes those before it. NULL, "" and unknown names take nothing away. Pure. */
 uint64_t cpu_flags_parse(const char *cap, uint64_t detected);
 
 /* Is it the name of a tier, or NULL or ""? */

@@ -33,6 +33,7 @@ TN_API int32_t tn_thread_count(void);
 #define TN_CPU_AMX_BF16 (UINT64_C(1) << 4) /* tiles permitted by the system for this process */
 #define TN_CPU_AVX512_VNNI (UINT64_C(1) << 5)
 #define TN_CPU_NEON (UINT64_C(1) << 6)
+#define TN_CPU_AVX_VNNI (UINT64_C(1) << 7) /* of 256 bits */
 
 /* What processor and operating system offer, less what TENON_CPU=c|avx2|avx512|avx512bf16|... takes
  * away. The same during the life of the process. [any thread] */

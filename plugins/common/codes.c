@@ -126,6 +126,8 @@ void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags)
 #if defined(__x86_64__)
     if (cpu_flags & TN_CPU_AVX2)
         codes_init_avx2(kernels);
+    if (cpu_flags & TN_CPU_AVX2 && cpu_flags & TN_CPU_AVX_VNNI)
+        codes_init_avxvnni(kernels);
     if (cpu_flags & TN_CPU_AVX2 && cpu_flags & TN_CPU_AVX512)
         codes_init_avx512(kernels);
     if (cpu_flags & TN_CPU_AVX2 && cpu_flags & TN_CPU_AVX512 && cpu_flags & TN_CPU_AVX512_VNNI)

@@ -74,6 +74,7 @@ void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags);
 
 void codes_init_avx2(codes_kernels *kernels);
 void codes_init_avx512(codes_kernels *kernels);
+void codes_init_avxvnni(codes_kernels *kernels);
 void codes_init_avx512vnni(codes_kernels *kernels);
 void codes_init_neon(codes_kernels *kernels);
 

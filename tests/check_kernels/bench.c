@@ -112,7 +112,9 @@ bool bench_open(check_state *s)
         uint64_t flag;
         const char *name;
     } names[] = {{TN_CPU_AVX2, "avx2"},
+                 {TN_CPU_AVX_VNNI, "avxvnni"},
                  {TN_CPU_AVX512, "avx512"},
+                 {TN_CPU_AVX512_VNNI, "avx512vnni"},
                  {TN_CPU_AVX512_BF16, "avx512bf16"},
                  {TN_CPU_AVX512_FP16, "avx512fp16"},
                  {TN_CPU_AMX_BF16, "amx"},

@@ -17,6 +17,7 @@ static const check_test *const tests[] = {&check_rms_norm, &check_rope,       &c
                                           &check_moe,      &check_moe_route,  &check_grouped_matmul,
                                           &check_linear,   &check_delta_rule, &check_attention};
 
+#define UP_TO_VNNI (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_VNNI)
 #define UP_TO_BF16 (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16)
 
 /* own: the flag that a test must name in its tiers for this tier to be run. */
@@ -27,7 +28,9 @@ static const struct tier {
 } tiers[] = {
     {{"c", 0}, 0, false},
     {{"avx2", TN_CPU_AVX2}, TN_CPU_AVX2, false},
+    {{"avxvnni", TN_CPU_AVX2 | TN_CPU_AVX_VNNI}, TN_CPU_AVX_VNNI, false},
     {{"avx512", TN_CPU_AVX2 | TN_CPU_AVX512}, TN_CPU_AVX512, false},
+    {{"avx512vnni", UP_TO_VNNI}, TN_CPU_AVX512_VNNI, false},
     {{"avx512bf16", UP_TO_BF16}, TN_CPU_AVX512_BF16, false},
     {{"amx", UP_TO_BF16 | TN_CPU_AMX_BF16}, TN_CPU_AMX_BF16, false},
     {{"amx-emulated", UP_TO_BF16 | TN_CPU_AMX_BF16}, TN_CPU_AMX_BF16, true},
@@ -209,7 +212,7 @@ static bool run_goldens(check_state *s, const options *o)
 /* Eager, then the kernel on every tier. */
 static bool run_blocks(check_state *s, const options *o)
 {
-    static const check_test test = {.name = "blocks", .tiers = CHECK_PRODUCTS};
+    static const check_test test = {.name = "blocks", .tiers = CHECK_PRODUCTS | TN_CPU_AVX_VNNI | TN_CPU_AVX512_VNNI};
     uint64_t machine = host_flags();
     bool opened = blocks_run(s, o->blocks);
     for (size_t i = 0; opened && i < TIERS; i++) {
@@ -234,7 +237,8 @@ static const char help[] =
     "  --blocks DIR   raw quantised weights of every format, with their values\n"
     "  --bench        times kernels for the CPU; FILTER: lines whose names hold it\n"
     "  --device NAME  what a plugin's device computes, in its memory; what it declines is skipped, with the reason\n"
-    "  --tier NAME    c, avx2, avx512, avx512bf16, amx, amx-emulated, neon; with --device: eager, kernels\n"
+    "  --tier NAME    c, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, amx-emulated, neon; with --device: eager, "
+    "kernels\n"
     "  --test NAME    one contract: rms_norm, rope, mlp, ...\n"
     "  --group TEXT   groups whose names begin so\n"
     "  --threads N    of golden files and --bench; 0: one for each core\n"

@@ -283,13 +283,20 @@ END_TEST
 
 START_TEST(tiers)
 {
-    const uint64_t x86 =
-        TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16 | TN_CPU_AVX512_VNNI;
-    static const char *const names[] = {"c", "avx2", "avx512", "avx512vnni", "avx512bf16", "avx512fp16", "amx"};
-    static const uint64_t adds[] = {
-        0, TN_CPU_AVX2, TN_CPU_AVX512, TN_CPU_AVX512_VNNI, TN_CPU_AVX512_BF16, TN_CPU_AVX512_FP16, TN_CPU_AMX_BF16};
+    const uint64_t x86 = TN_CPU_AVX2 | TN_CPU_AVX_VNNI | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 |
+                         TN_CPU_AMX_BF16 | TN_CPU_AVX512_VNNI;
+    static const char *const names[] = {"c",          "avx2",       "avxvnni",    "avx512",
+                                        "avx512vnni", "avx512bf16", "avx512fp16", "amx"};
+    static const uint64_t adds[] = {0,
+                                    TN_CPU_AVX2,
+                                    TN_CPU_AVX_VNNI,
+                                    TN_CPU_AVX512,
+                                    TN_CPU_AVX512_VNNI,
+                                    TN_CPU_AVX512_BF16,
+                                    TN_CPU_AVX512_FP16,
+                                    TN_CPU_AMX_BF16};
     uint64_t expected = 0;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         expected |= adds[i];
         ck_assert_uint_eq(cpu_flags_parse(names[i], x86), expected);
         ck_assert_uint_eq(cpu_flags_parse(names[i], TN_CPU_AVX2), expected & TN_CPU_AVX2);
@@ -324,15 +331,15 @@ END_TEST
 /* A processor with everything, and what is left without one of its bits. */
 START_TEST(flags_of_cpuid)
 {
-    const uint64_t avx512 = TN_CPU_AVX2 | TN_CPU_AVX512;
+    const uint64_t avx2 = TN_CPU_AVX2 | TN_CPU_AVX_VNNI, avx512 = avx2 | TN_CPU_AVX512;
     const uint64_t all = avx512 | TN_CPU_AVX512_VNNI | TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16;
     const cpu_words full = {.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29,
                             .leaf7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31,
                             .leaf7_ecx = 1u << 11,
                             .leaf7_edx = 1u << 22 | 1u << 23 | 1u << 24,
-                            .leaf7_1_eax = 1u << 5,
+                            .leaf7_1_eax = 1u << 4 | 1u << 5,
                             .xcr0 = 0x600e7};
-    static const struct {
+    const struct {
         cpu_words without;
         uint64_t left;
     } table[] = {
@@ -343,15 +350,16 @@ START_TEST(flags_of_cpuid)
         {{.leaf1_ecx = 1u << 29}, 0}, /* F16C */
         {{.leaf7_ebx = 1u << 5}, 0},  /* AVX2 */
         {{.xcr0 = 0x4}, 0},           /* upper halves of ymm */
-        {{.leaf7_ebx = 1u << 16}, TN_CPU_AVX2},
-        {{.leaf7_ebx = 1u << 17}, TN_CPU_AVX2},
-        {{.leaf7_ebx = 1u << 28}, TN_CPU_AVX2},
-        {{.leaf7_ebx = 1u << 30}, TN_CPU_AVX2},
-        {{.leaf7_ebx = 1u << 31}, TN_CPU_AVX2},
-        {{.xcr0 = 0x20}, TN_CPU_AVX2}, /* mask registers */
-        {{.xcr0 = 0x40}, TN_CPU_AVX2}, /* upper halves of zmm */
-        {{.xcr0 = 0x80}, TN_CPU_AVX2}, /* zmm16 and above */
+        {{.leaf7_ebx = 1u << 16}, avx2},
+        {{.leaf7_ebx = 1u << 17}, avx2},
+        {{.leaf7_ebx = 1u << 28}, avx2},
+        {{.leaf7_ebx = 1u << 30}, avx2},
+        {{.leaf7_ebx = 1u << 31}, avx2},
+        {{.xcr0 = 0x20}, avx2}, /* mask registers */
+        {{.xcr0 = 0x40}, avx2}, /* upper halves of zmm */
+        {{.xcr0 = 0x80}, avx2}, /* zmm16 and above */
         {{.leaf7_ecx = 1u << 11}, all & ~TN_CPU_AVX512_VNNI},
+        {{.leaf7_1_eax = 1u << 4}, all & ~TN_CPU_AVX_VNNI},
         {{.leaf7_1_eax = 1u << 5}, all & ~TN_CPU_AVX512_BF16},
         {{.leaf7_edx = 1u << 23}, all & ~TN_CPU_AVX512_FP16},
         {{.leaf7_edx = 1u << 22}, all & ~TN_CPU_AMX_BF16}, /* AMX-BF16 */

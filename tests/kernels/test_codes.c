@@ -13,7 +13,8 @@
 
 #define AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
 
-static const uint64_t tiers[] = {0, TN_CPU_AVX2, AVX512, AVX512 | TN_CPU_AVX512_VNNI, TN_CPU_NEON};
+static const uint64_t tiers[] = {
+    0, TN_CPU_AVX2, TN_CPU_AVX2 | TN_CPU_AVX_VNNI, AVX512, AVX512 | TN_CPU_AVX512_VNNI, TN_CPU_NEON};
 
 enum { TIERS = sizeof tiers / sizeof *tiers, ROWS = 9, COLUMNS = 544 };
 
