@@ -42,13 +42,14 @@ static void read_media(const config_reader *c, const config_reader *vision, cons
     }
 }
 
-/* What one second of a video is in positions. */
+/* What one second of a video is in positions, where frames are not counted. */
 static void read_seconds(const config_reader *c, const config_reader *vision, multimodal_rules *rules)
 {
+    rules->by_seconds = !rules->video_interval;
     if (rules->from_highest)
         rules->image_interval = rules->video_interval =
             (double)config_i64(c, "position_id_per_seconds", 25, 0, INT32_MAX);
-    else if (!rules->split_frames)
+    else if (rules->by_seconds)
         rules->video_interval = (double)config_i64(vision, "tokens_per_second", 4, 0, INT32_MAX);
 }
 

@@ -22,7 +22,8 @@ typedef struct multimodal_rules {
     bool split_frames;     /* each frame of a video counts as a picture of its own                    */
     bool fractions;        /* positions in time are not rounded down                                  */
     double image_interval; /* between frames of an image                                              */
-    double video_interval; /* of a video, times its seconds per grid                                  */
+    double video_interval; /* of a video                                                              */
+    bool by_seconds;       /* times its seconds per grid                                              */
 } multimodal_rules;
 
 /* What a session must know (model_shape.media). */

@@ -21,7 +21,7 @@ static tn_status take_picture(const multimodal *m, multimodal_grids *g, int8_t k
     int64_t at = g->next[kind];
     const int64_t *grid = g->grids[kind] + 3 * at;
     bool video = kind == MULTIMODAL_VIDEO, split = video && m->rules.split_frames;
-    float seconds = video && g->seconds ? g->seconds[at] : 1.0f;
+    float seconds = m->rules.by_seconds && video && g->seconds ? g->seconds[at] : 1.0f;
     *out = (picture){.t = split ? 1 : grid[0], .h = grid[1] / m->merge, .w = grid[2] / m->merge};
     out->side = (grid[1] > grid[2] ? grid[1] : grid[2]) / m->merge;
     out->interval = video ? seconds * (float)m->rules.video_interval : (float)m->rules.image_interval;

@@ -43,8 +43,8 @@ typedef struct tower_kind {
     void (*forward)(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
 } tower_kind;
 
-extern const tower_kind vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe, vision_qwen3_5,
-    vision_qwen3_5_moe, vision_qwen3_omni_moe, vision_glm4v_moe;
+extern const tower_kind vision_qwen2_vl, vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe,
+    vision_qwen3_5, vision_qwen3_5_moe, vision_qwen3_omni_moe, vision_glm4v, vision_glm4v_moe;
 extern const tower_kind audio_qwen2_5_omni, audio_qwen3_omni_moe;
 
 #endif

@@ -58,7 +58,9 @@ static void build_block(graph_builder *b, graph_module *blocks, const vision_tow
     static const parts_mlp_names up_down = {NULL, "linear_fc1", "linear_fc2"};
     const vision_spec *s = &v->spec;
     const parts_mlp_spec mlp = {.class_name = v->family->mlp,
-                                .names = v->family->gated ? NULL : &up_down,
+                                .names = v->family->mlp_names ? v->family->mlp_names
+                                         : v->family->gated   ? NULL
+                                                              : &up_down,
                                 .hidden = s->hidden,
                                 .inter = s->mlp_inter,
                                 .act = s->act,

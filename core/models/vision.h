@@ -20,12 +20,14 @@ typedef struct vision_merger_names {
 typedef struct vision_family {
     const char *scope;
     const char *model, *patch, *rotary, *block, *attention, *mlp, *merger; /* classes              */
-    const char *norm;       /* class of the RMS norms; NULL: LayerNorm                             */
-    const char *embeddings; /* class of the module of the learnt positions; NULL: pos_embed alone   */
+    const char *norm;                 /* class of the RMS norms; NULL: LayerNorm                             */
+    const char *embeddings;           /* class of the module of the learnt positions; NULL: pos_embed alone   */
+    const parts_mlp_names *mlp_names; /* without a gate; NULL: "linear_fc1", "linear_fc2"          */
     vision_merger_names merging;
     vision_positions positions;
     bool split_qkv, windows;
-    bool gated;                                            /* MLP with a gate                                      */
+    bool by_ratio; /* config: embed_dim, of which mlp_ratio is the MLP; hidden_size is the text model's */
+    bool gated;    /* MLP with a gate                                      */
     bool patch_bias, post_norms, mlp_bias, attention_bias; /* post_norms: of patches and of the last block's rows */
     /* What config.json may leave out. */
     const char *act;

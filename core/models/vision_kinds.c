@@ -9,6 +9,33 @@
     }                                                                                                                  \
     const tower_kind vision_##kind = {#kind, build_##kind, vision_free, vision_tokens, vision_forward};
 
+/* ---- Qwen 2: LayerNorm, MLPs without a gate ----------------------------------------------------------- */
+
+static const parts_mlp_names fc1_fc2 = {NULL, "fc1", "fc2"};
+
+static const vision_family family_qwen2_vl = {
+    .scope = "modeling_qwen2_vl",
+    .model = "Qwen2VisionTransformerPretrainedModel",
+    .patch = "PatchEmbed",
+    .rotary = "VisionRotaryEmbedding",
+    .block = "Qwen2VLVisionBlock",
+    .attention = "VisionAttention",
+    .mlp = "VisionMlp",
+    .merger = "PatchMerger",
+    .mlp_names = &fc1_fc2,
+    .merging = {.norm = "ln_q", .first = "0", .second = "2", .inner = "mlp", .inner_class = "Sequential"},
+    .by_ratio = true,
+    .mlp_bias = true,
+    .attention_bias = true,
+    .act = "quick_gelu",
+    .eps = 1e-6,
+    .depth = 32,
+    .hidden = 1280,
+    .heads = 16,
+    .out = 3584,
+    .patch_size = 14};
+TOWER(qwen2_vl, family_qwen2_vl)
+
 /* ---- Qwen 2.5: windows, RMS norms, gated MLPs ------------------------------------------------------- */
 
 #define QWEN2_5_REST                                                                                                   \
@@ -85,30 +112,20 @@ static const vision_family family_qwen3_omni_moe = {QWEN3_CLASSES("qwen3_omni_mo
                                                     QWEN3_REST};
 TOWER(qwen3_omni_moe, family_qwen3_omni_moe)
 
-/* ---- GLM-4.5V: learnt positions, RMS norms, gated MLPs, downsampling --------------------------------- */
+/* ---- GLM-4V: learnt positions, RMS norms, gated MLPs, downsampling --------------------------------- */
 
-static const vision_family family_glm4v_moe = {.scope = "modeling_glm4v_moe",
-                                               .model = "Glm4vMoeVisionModel",
-                                               .patch = "Glm4vMoeVisionPatchEmbed",
-                                               .rotary = "Glm4vMoeVisionRotaryEmbedding",
-                                               .block = "Glm4vMoeVisionBlock",
-                                               .attention = "Glm4vMoeVisionAttention",
-                                               .mlp = "Glm4vMoeisionMlp",
-                                               .merger = "Glm4vMoeVisionPatchMerger",
-                                               .norm = "Glm4vMoeRMSNorm",
-                                               .embeddings = "Glm4vMoeVisionEmbeddings",
-                                               .merging = {.downsamples = true},
-                                               .positions = VISION_BICUBIC,
-                                               .gated = true,
-                                               .patch_bias = true,
-                                               .post_norms = true,
-                                               .act = "silu",
-                                               .eps = 1e-5,
-                                               .depth = 24,
-                                               .hidden = 1536,
-                                               .heads = 12,
-                                               .inter = 13696,
-                                               .out = 4096,
-                                               .patch_size = 14,
-                                               .image_size = 336};
+#define GLM_CLASSES(file, prefix)                                                                                      \
+    .scope = "modeling_" file, .model = prefix "VisionModel", .patch = prefix "VisionPatchEmbed",                      \
+    .rotary = prefix "VisionRotaryEmbedding", .block = prefix "VisionBlock", .attention = prefix "VisionAttention",    \
+    .merger = prefix "VisionPatchMerger", .norm = prefix "RMSNorm", .embeddings = prefix "VisionEmbeddings"
+#define GLM_REST                                                                                                       \
+    .merging = {.downsamples = true}, .positions = VISION_BICUBIC, .gated = true, .patch_bias = true,                  \
+    .post_norms = true, .act = "silu", .eps = 1e-5, .depth = 24, .hidden = 1536, .heads = 12, .inter = 13696,          \
+    .out = 4096, .patch_size = 14, .image_size = 336
+
+static const vision_family family_glm4v = {GLM_CLASSES("glm4v", "Glm4v"), .mlp = "Glm4VisionMlp", GLM_REST};
+TOWER(glm4v, family_glm4v)
+
+static const vision_family family_glm4v_moe = {GLM_CLASSES("glm4v_moe", "Glm4vMoe"), .mlp = "Glm4vMoeisionMlp",
+                                               GLM_REST};
 TOWER(glm4v_moe, family_glm4v_moe)

@@ -20,11 +20,11 @@ static void read_heads(const config_reader *c, const vision_family *f, vision_sp
     s->head_dim = s->hidden / s->heads;
     if (s->hidden % s->heads || s->head_dim % 4 || s->head_dim > MAX_HEAD)
         config_fail(c, key,
-                    "is %lld and hidden_size %lld; the size of a head must be a multiple of 4 of at most %d, for "
+                    "is %lld and the rows %lld wide; the size of a head must be a multiple of 4 of at most %d, for "
                     "rotations by row and column",
                     (long long)s->heads, (long long)s->hidden, (int)MAX_HEAD);
     if (config_i64(c, "head_dim", s->head_dim, 1, MAX_WIDTH) != s->head_dim)
-        config_fail(c, "head_dim", "is not %lld, which is hidden_size by %s", (long long)s->head_dim, key);
+        config_fail(c, "head_dim", "is not %lld, which is the width of the rows by %s", (long long)s->head_dim, key);
 }
 
 static void read_rope(const config_reader *c, vision_spec *s)
@@ -62,17 +62,30 @@ static void read_positions(const config_reader *c, const vision_family *f, visio
     }
 }
 
+static void read_widths(const config_reader *c, const vision_family *f, int64_t text_hidden, vision_spec *s)
+{
+    const char *out = f->by_ratio ? "hidden_size" : "out_hidden_size";
+    s->hidden = config_i64(c, f->by_ratio ? "embed_dim" : "hidden_size", f->hidden, 1, MAX_WIDTH);
+    s->out = config_i64(c, out, f->out, 1, MAX_WIDTH);
+    if (s->out != text_hidden)
+        config_fail(c, out, "is %lld, hidden_size of the text model %lld", (long long)s->out, (long long)text_hidden);
+    if (!f->by_ratio) {
+        s->inter = config_i64(c, "intermediate_size", f->inter, 1, MAX_WIDTH);
+        return;
+    }
+    double inter = (double)s->hidden * config_f64(c, "mlp_ratio", 4);
+    s->inter = inter >= 1 && inter <= MAX_WIDTH ? (int64_t)inter : 1;
+    if (!(inter >= 1 && inter <= MAX_WIDTH))
+        config_fail(c, "mlp_ratio", "makes an MLP of %g numbers out of %lld, must be 1 to %d", inter,
+                    (long long)s->hidden, (int)MAX_WIDTH);
+}
+
 void vision_read(const config_reader *c, const vision_family *f, int64_t text_hidden, vision_spec *s)
 {
     *s = (vision_spec){.qkv_bias = true, .proj_bias = true};
     s->depth = config_i64(c, either(c, "depth", "num_hidden_layers"), f->depth, 1, MAX_DEPTH);
-    s->hidden = config_i64(c, "hidden_size", f->hidden, 1, MAX_WIDTH);
+    read_widths(c, f, text_hidden, s);
     read_heads(c, f, s);
-    s->out = config_i64(c, "out_hidden_size", f->out, 1, MAX_WIDTH);
-    if (s->out != text_hidden)
-        config_fail(c, "out_hidden_size", "is %lld, hidden_size of the text model %lld", (long long)s->out,
-                    (long long)text_hidden);
-    s->inter = config_i64(c, "intermediate_size", f->inter, 1, MAX_WIDTH);
     s->mlp_inter = f->merging.downsamples ? s->out : s->inter;
     s->channels = config_i64(c, "in_channels", 3, 1, MAX_PATCH);
     s->temporal = config_i64(c, "temporal_patch_size", 2, 1, MAX_PATCH);

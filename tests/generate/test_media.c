@@ -89,7 +89,7 @@ static void near(const float *a, const float *b, int64_t n)
                       (double)b[i]);
 }
 
-static const char *const names[] = {"qwen2_5_vl", "qwen3_vl", "glm4v_moe"};
+static const char *const names[] = {"qwen2_5_vl", "qwen3_vl", "glm4v_moe", "qwen2_vl"};
 enum { CASES = sizeof names / sizeof *names };
 
 START_TEST(chunks_end_inside_pictures)

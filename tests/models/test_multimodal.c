@@ -56,21 +56,28 @@ START_TEST(images_of_two_rows)
 }
 END_TEST
 
-/* Frames are interval times seconds apart, rounded down; text goes on before the last frame's time. */
+/* Frames are interval times seconds apart, rounded down; text goes on before the last frame's time. Seconds count only
+ * where the rules say so. */
 START_TEST(frames_in_time)
 {
-    const multimodal m = model((multimodal_rules){.image_interval = 1, .video_interval = 3});
+    multimodal m = model((multimodal_rules){.image_interval = 1, .video_interval = 3, .by_seconds = true});
     multimodal_grids grids = {
         .grids = {[MULTIMODAL_VIDEO] = videos}, .count = {[MULTIMODAL_VIDEO] = 1}, .seconds = (const float[]){0.5f}};
     expect(&m, &grids, "tvvvvvvt", 0,
            (const float[]){0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 1, 1, 2, 1, 2, 4, 1, 1, 4, 1, 2, 3, 3, 3}, 4);
+    m.rules.by_seconds = false;
+    m.rules.video_interval = 1;
+    grids.next[MULTIMODAL_VIDEO] = 0;
+    expect(&m, &grids, "tvvvvvvt", 0,
+           (const float[]){0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 1, 1, 2, 1, 2, 3, 1, 1, 3, 1, 2, 3, 3, 3}, 3);
 }
 END_TEST
 
 /* Behind the highest of all; fractions stay where the model wants them. */
 START_TEST(text_behind_the_highest)
 {
-    multimodal m = model((multimodal_rules){.from_highest = true, .image_interval = 3, .video_interval = 3});
+    multimodal m =
+        model((multimodal_rules){.from_highest = true, .by_seconds = true, .image_interval = 3, .video_interval = 3});
     multimodal_grids grids = {
         .grids = {[MULTIMODAL_VIDEO] = videos}, .count = {[MULTIMODAL_VIDEO] = 1}, .seconds = (const float[]){0.5f}};
     expect(&m, &grids, "vvvvvvt", 0, (const float[]){0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 1, 3, 0, 0, 3, 0, 1, 4, 4, 4}, 4);

@@ -35,7 +35,7 @@ static const struct {
              {"gemma", 2506.2},    {"phi3", 3821.1},         {"olmo2", 1484.9},         {"olmo3", 7298.0},
              {"smollm3", 3075.1},  {"olmoe", 6919.2},        {"granite", 2533.5},       {"starcoder2", 3030.4},
              {"gpt_oss", 20914.8}, {"deepseek_v2", 15706.5}, {"deepseek_v3", 671026.4}, {"qwen2_5_vl", 3754.6},
-             {"qwen3_vl", 8767.1}};
+             {"qwen3_vl", 8767.1}, {"qwen2_vl", 8291.4},     {"glm4v", 10290.0}};
 
 static void published_file(const char *model_type, char out[256])
 {

@@ -20,7 +20,12 @@
 static const struct {
     const char *name;
     const tower_kind *kind;
-} cases[] = {{"qwen2_5_vl", &vision_qwen2_5_vl}, {"qwen3_vl", &vision_qwen3_vl}, {"glm4v_moe", &vision_glm4v_moe}};
+    int64_t hidden; /* of the text model, and what the tower's config calls it */
+    const char *key;
+} cases[] = {{"qwen2_5_vl", &vision_qwen2_5_vl, 64, "out_hidden_size"},
+             {"qwen3_vl", &vision_qwen3_vl, 64, "out_hidden_size"},
+             {"glm4v_moe", &vision_glm4v_moe, 64, "out_hidden_size"},
+             {"qwen2_vl", &vision_qwen2_vl, 48, "hidden_size"}};
 
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -138,7 +143,7 @@ START_TEST(features)
     arena a;
     tower_grid grids[8];
     tower_rows rows;
-    tower_open(&t, _i, 64);
+    tower_open(&t, _i, cases[_i].hidden);
     ck_assert_msg(t.state, "%s: %s", t.err.where, t.err.message);
     tower_media media = media_of(&t, grids, 8);
     tn_tensor want = expected(&t, "image_features");
@@ -163,7 +168,7 @@ START_TEST(pictures_are_apart)
     arena a, alone;
     tower_grid grids[8];
     tower_rows rows, last;
-    tower_open(&t, _i, 64);
+    tower_open(&t, _i, cases[_i].hidden);
     tower_media media = media_of(&t, grids, 8), one = media;
     const tower_grid *g = &grids[media.grid_count - 1];
     int64_t patches = g->t * g->h * g->w, before = media.pixels.shape[0] - patches;
@@ -204,7 +209,7 @@ START_TEST(many_pictures)
     arena a, once;
     tower_grid grids[8], repeated[8 * TIMES];
     tower_rows all, rows;
-    tower_open(&t, _i, 64);
+    tower_open(&t, _i, cases[_i].hidden);
     tower_media media = media_of(&t, grids, 8), many = media;
     int64_t patches = media.pixels.shape[0], width = media.pixels.shape[1], first = grids[0].h * grids[0].w;
     int64_t bytes = patches * width * (int64_t)sizeof(float);
@@ -250,7 +255,7 @@ START_TEST(grids_that_do_not_fit)
 {
     tower t;
     tower_grid grids[8];
-    tower_open(&t, _i, 64);
+    tower_open(&t, _i, cases[_i].hidden);
     tower_media media = media_of(&t, grids, 8);
     tower_grid kept = grids[0];
     grids[0].h++;
@@ -274,10 +279,10 @@ END_TEST
 START_TEST(a_text_model_of_another_width)
 {
     tower t;
-    tower_open(&t, _i, 48);
+    tower_open(&t, _i, 80);
     ck_assert_ptr_null(t.state);
     ck_assert_int_eq(t.status, TN_E_INPUT);
-    suite_expect_in(t.err.message, "out_hidden_size");
+    suite_expect_in(t.err.message, cases[_i].key);
     tower_close(&t);
 }
 END_TEST
@@ -358,6 +363,11 @@ static const struct {
     {2, "rms_norm_eps", "2", "rms_norm_eps"},
     {2, "rms_norm_eps", NULL, NULL},
     {2, "attention_bias", NULL, NULL},
+    {3, "embed_dim", "36", "num_heads"},
+    {3, "mlp_ratio", "0", "mlp_ratio"},
+    {3, "mlp_ratio", "1e300", "mlp_ratio"},
+    {3, "mlp_ratio", "2.03", NULL},
+    {3, "mlp_ratio", NULL, "mlp.fc1.weight"},
 };
 
 START_TEST(a_key)
@@ -366,7 +376,7 @@ START_TEST(a_key)
     tower t;
     snprintf(path, sizeof path, "vision_config/%s", keys[_i].key);
     broken_json(folder, "config.json", path, keys[_i].value);
-    tower_open_at(&t, keys[_i].index, folder, 64);
+    tower_open_at(&t, keys[_i].index, folder, cases[keys[_i].index].hidden);
     if (keys[_i].words) {
         ck_assert_ptr_null(t.state);
         broken_expect(&t.err, TN_E_INPUT, keys[_i].words, NULL);
