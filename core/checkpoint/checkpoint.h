@@ -66,6 +66,7 @@ int32_t config_choice(const config_reader *c, const char *key, const char *fallb
  * where a list may stand (eos_token_id) counts as a list of one. */
 int64_t config_list(const config_reader *c, const char *key);
 int64_t config_list_i64(const config_reader *c, const char *key, int64_t index);
+int64_t config_list_pair(const config_reader *c, const char *key, int64_t index, int axis); /* [[a, b], ...] */
 double config_list_f64(const config_reader *c, const char *key, int64_t index);
 const char *config_list_str(const config_reader *c, const char *key, int64_t index);
 int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_word *words);

@@ -341,6 +341,15 @@ int64_t config_list_i64(const config_reader *c, const char *key, int64_t index)
     return number;
 }
 
+int64_t config_list_pair(const config_reader *c, const char *key, int64_t index, int axis)
+{
+    const json_t *value = find_element(c, key, index);
+    int64_t number = 0;
+    if (value && (json_array_size(value) != 2 || !read_i64(json_array_get(value, (size_t)axis), &number)))
+        fail_type(c, key, index, value, "two integers");
+    return number;
+}
+
 double config_list_f64(const config_reader *c, const char *key, int64_t index)
 {
     const json_t *value = find_element(c, key, index);

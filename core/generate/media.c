@@ -63,6 +63,12 @@ void media_end(media *m)
 
 /* ---- what stands for what ------------------------------------------------------------------------ */
 
+/* Are positions on three axes? */
+static bool has_axes(const media *m)
+{
+    return m->shape->media && !m->shape->media->one_axis;
+}
+
 tn_status media_take(media *m, const tn_batch *batch, tn_error *err)
 {
     m->tokens = batch->tokens;
@@ -82,7 +88,7 @@ tn_status media_take(media *m, const tn_batch *batch, tn_error *err)
     for (int kind = MULTIMODAL_IMAGE; kind < MULTIMODAL_KINDS && status == TN_OK; kind++)
         if (m->given[kind] && !(m->shape->media && m->shape->media->token_key[kind]))
             status = tn_fail(err, TN_E_INPUT, what[kind], "the model has no tokens for %s; leave them out", what[kind]);
-    if (status == TN_OK && batch->axes && !m->shape->media)
+    if (status == TN_OK && batch->axes && !has_axes(m))
         status = tn_fail(err, TN_E_INPUT, "axes", "the model's positions have one axis; give positions");
     return status;
 }
@@ -95,12 +101,22 @@ static int64_t largest_of_sounds(const media *m)
     return frames > places ? frames : places;
 }
 
+static int64_t largest_of_pictures(const media *m, int kind)
+{
+    const tn_pictures *p = &m->pictures[kind];
+    const multimodal *model = m->shape->media;
+    tower_media media;
+    if (!model->vision || !model->vision->largest)
+        return p->patches;
+    return media_whole_pictures(m, p, &media, NULL) == TN_OK ? model->vision->largest(model->vision_state, &media) : 0;
+}
+
 int64_t media_largest_call(const media *m)
 {
     int64_t most = m->sounds.mel ? largest_of_sounds(m) : 0;
     for (int kind = MULTIMODAL_IMAGE; kind <= MULTIMODAL_VIDEO; kind++)
-        if (m->pictures[kind].pixels && m->pictures[kind].patches > most)
-            most = m->pictures[kind].patches;
+        if (m->pictures[kind].pixels && largest_of_pictures(m, kind) > most)
+            most = largest_of_pictures(m, kind);
     return most < GRAPH_MAX_TOKENS ? most : GRAPH_MAX_TOKENS;
 }
 
@@ -219,7 +235,7 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
     find_kinds(m, batch);
     number_features(m);
     tn_status status = more ? media_features(m, outputs, err) : TN_OK;
-    if (status == TN_OK && (batch->axes || !batch->positions))
+    if (status == TN_OK && has_axes(m) && (batch->axes || !batch->positions))
         status = find_positions(m, batch, lengths, err);
     return status;
 }

@@ -56,7 +56,9 @@ tn_status media_chunk(media *m, int64_t begin, int64_t tokens, run_media *out, t
 /* For measuring: what a chunk of pictures takes, without data. */
 void media_measure(const media *m, int64_t tokens, run_media *out);
 
-/* media_towers.c: makes the features of what is given, or takes them, and leaves them on the device. */
+/* media_towers.c: whole pictures as their tower sees them, no data yet. */
+tn_status media_whole_pictures(const media *m, const tn_pictures *p, tower_media *out, tn_error *err);
+/* Makes the features of what is given, or takes them, and leaves them on the device. */
 tn_status media_features(media *m, const tn_outputs *outputs, tn_error *err);
 /* Rows of images and videos, which are the first ones. */
 static inline int64_t media_pictures(const media *m)

@@ -15,6 +15,8 @@ static const media_names names[MULTIMODAL_KINDS] = {
     [MULTIMODAL_VIDEO] = {"video", "videos", "video_grid_thw", "pixel_values_videos"},
     [MULTIMODAL_SOUND] = {"sound", "sounds", "feature_attention_mask", "input_features"}};
 
+enum { MAX_PIXELS = 1 << 30 }; /* of a call, all channels                                       */
+
 /* One kind of medium on its way to features. */
 typedef struct feature_job {
     media *m;
@@ -184,11 +186,42 @@ static tn_status given_pictures(feature_job *j, const tn_pictures *p)
     return status;
 }
 
+tn_status media_whole_pictures(const media *m, const tn_pictures *p, tower_media *out, tn_error *err)
+{
+    int64_t count = 1;
+    bool sound = p->pixel_shape && p->pixel_ndim >= 1 && p->pixel_ndim <= TN_MAX_DIMS && p->count >= 1;
+    for (int32_t i = 0; i < p->pixel_ndim && sound; i++) {
+        sound = p->pixel_shape[i] >= 1 && p->pixel_shape[i] <= MAX_PIXELS / count;
+        count *= sound ? p->pixel_shape[i] : 1;
+    }
+    if (!sound)
+        return tn_fail(err, TN_E_INPUT, "pixel_values",
+                       "needs the shape of whole pictures, [pictures, channels, height, width], and at least one");
+    *out = (tower_media){.count = p->count, .sizes = p->sizes};
+    out->pixels = tn_tensor_dense(NULL, m->dtype, p->pixel_ndim, p->pixel_shape);
+    return TN_OK;
+}
+
+static tn_status make_whole_pictures(feature_job *j, const tn_pictures *p)
+{
+    const multimodal *model = j->m->shape->media;
+    tower_media media;
+    if (p->features)
+        return given_pictures(j, p);
+    if (!p->pixels)
+        return tn_fail(j->err, TN_E_INPUT, names[j->kind].data, "%s need %s, or features", names[j->kind].many,
+                       names[j->kind].data);
+    tn_status status = media_whole_pictures(j->m, p, &media, j->err);
+    return status == TN_OK ? run_tower(j, model->vision, model->vision_state, p->pixels, &media) : status;
+}
+
 static tn_status make_pictures(feature_job *j)
 {
     const tn_pictures *p = &j->m->pictures[j->kind];
     const multimodal *model = j->m->shape->media;
     const media_names *n = &names[j->kind];
+    if (model->vision && model->vision->largest)
+        return make_whole_pictures(j, p);
     int64_t patches = p->grids ? count_patches(j, p) : 0, merged = model->merge * model->merge;
     if (patches < 0)
         return TN_E_INPUT;

@@ -31,12 +31,15 @@ const model_arch *models_find(const char *model_type, tn_error *err)
     return NULL;
 }
 
-void *models_build(const model_arch *arch, graph_builder *b, const config_reader *config)
+void *models_build(const model_arch *arch, const model_wrapper *around, graph_builder *b, const config_reader *config,
+                   const config_reader *inner)
 {
-    return arch->media ? multimodal_build(b, config, arch->media) : arch->build(b, config);
+    if (around && around->vision && !arch->media)
+        return multimodal_beside(b, config, inner, around, arch);
+    return arch->media ? multimodal_build(b, inner, arch->media) : arch->build(b, inner);
 }
 
-const model_flow *models_flow(const model_arch *arch)
+const model_flow *models_flow(const model_arch *arch, const model_wrapper *around)
 {
-    return arch->media ? &multimodal_flow : &decoder_flow;
+    return arch->media || (around && around->vision) ? &multimodal_flow : &decoder_flow;
 }

@@ -29,10 +29,13 @@ typedef struct model_arch {
  * other names. */
 typedef struct model_wrapper {
     const char *model_type, *class_name;
-    const char *config;         /* the object                                                          */
-    const char *inner;          /* what it holds where that says no model_type                         */
-    const build_alias *aliases; /* of all names of the inner one; see graph_builder.outer              */
-    bool text_only;             /* towers stand beside it, which are not read                          */
+    const char *config;              /* the object                                                          */
+    const char *inner;               /* what it holds where that says no model_type                         */
+    const build_alias *aliases;      /* of all names of the inner one; see graph_builder.outer              */
+    bool text_only;                  /* towers stand beside it, which are not read                          */
+    const struct tower_kind *vision; /* but for this one, built beside it                             */
+    const char *token_key;           /* the id that stands for rows of pictures                         */
+    int64_t token;
 } model_wrapper;
 
 #define ARCHITECTURE(name) extern const model_arch name##_arch;
@@ -46,9 +49,14 @@ const model_arch *models_find(const char *model_type, tn_error *err);
 const model_wrapper *models_wrapper(const char *model_type);
 const char *models_wrapper_name(size_t i);
 
-/* What builds the model, as model_arch.build, and how data flow through what it has built. models.c */
-void *models_build(const model_arch *arch, graph_builder *b, const config_reader *config);
-const model_flow *models_flow(const model_arch *arch);
+/* Is it the name of a tensor that stands beside a wrapped text model? wrappers.c */
+bool models_stands_beside(const char *name);
+
+/* What builds the model, as model_arch.build, and how data flow through what it has built. around: what it is published
+ * inside, or NULL; config: that of the whole, inner the model's own. models.c */
+void *models_build(const model_arch *arch, const model_wrapper *around, graph_builder *b, const config_reader *config,
+                   const config_reader *inner);
+const model_flow *models_flow(const model_arch *arch, const model_wrapper *around);
 
 /* May a checkpoint of this type hold the tensor although the model of so many layers reads it nowhere? unread.c */
 bool models_leaves(const char *model_type, int64_t layers, const char *name);

@@ -1,10 +1,14 @@
 /* Models that see and hear: their tree, and how a text model runs inside one. */
 #include "models/multimodal.h"
 
+#include "models/vit.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct multimodal_state {
-    void *text; /* decoder_flow's                                                                  */
+    const model_flow *flow; /* of the text model                                                     */
+    void *text;             /* its state                                                             */
     multimodal media;
     model_shape shape;
 } multimodal_state;
@@ -88,7 +92,7 @@ static void multimodal_free(void *state)
     if (!s)
         return;
     if (s->text)
-        decoder_flow.free_state(s->text);
+        s->flow->free_state(s->text);
     if (s->media.vision_state)
         s->media.vision->free_state(s->media.vision_state);
     if (s->media.audio_state)
@@ -133,16 +137,25 @@ static void build_parts(graph_builder *b, graph_module *around, const config_rea
     s->text = b->status == TN_OK ? spec->text(b, text, &place) : NULL;
     if (b->status != TN_OK)
         return;
-    s->shape = *decoder_flow.shape(s->text);
+    s->shape = *s->flow->shape(s->text);
     s->shape.media = &s->media;
     read_axes(text, spec, &s->shape.rope[0]);
 }
 
-void *multimodal_build(graph_builder *b, const config_reader *config, const multimodal_spec *spec)
+static multimodal_state *allocate(graph_builder *b)
 {
     multimodal_state *s = b->status == TN_OK ? calloc(1, sizeof *s) : NULL;
     if (!s)
         return b->status == TN_OK ? build_fail(b, TN_E_MEMORY, "graph", "out of memory") : NULL;
+    s->flow = &decoder_flow;
+    return s;
+}
+
+void *multimodal_build(graph_builder *b, const config_reader *config, const multimodal_spec *spec)
+{
+    multimodal_state *s = allocate(b);
+    if (!s)
+        return NULL;
     graph_module *around = b->graph->root;
     config_reader inner = *config;
     if (spec->outer) {
@@ -157,16 +170,67 @@ void *multimodal_build(graph_builder *b, const config_reader *config, const mult
     return NULL;
 }
 
+/* ---- a tower beside a text model --------------------------------------------------------------- */
+
+/* Names of files from before transformers 5, and since. */
+static const build_alias beside_names[] = {{"vision_tower.", "vision_tower.vision_model."},
+                                           {"vision_tower.", "model.vision_tower."},
+                                           {"vision_tower.", "model.vision_tower.vision_model."},
+                                           {"multi_modal_projector.", "model.multi_modal_projector."},
+                                           {"image_newline", "model.image_newline"},
+                                           {0}};
+
+static bool has_tower(const graph_builder *b, const config_reader *config)
+{
+    config_reader vision = config_child(config, "vision_config");
+    const char *type = config_str(&vision, "model_type", "clip_vision_model");
+    bool there = shards_is_record(b->weights);
+    for (size_t i = 0; i < shards_count(b->weights) && !there; i++)
+        there = models_stands_beside(shards_name(b->weights, i));
+    return there && vit_family_of(type) != NULL;
+}
+
+void *multimodal_beside(graph_builder *b, const config_reader *config, const config_reader *inner,
+                        const model_wrapper *around, const model_arch *arch)
+{
+    const build_alias *const names = b->outer;
+    multimodal_state *s = allocate(b);
+    if (s)
+        s->text = arch->build(b, inner);
+    if (b->status == TN_OK)
+        s->shape = *s->flow->shape(s->text);
+    if (b->status == TN_OK && has_tower(b, config)) {
+        multimodal *m = &s->media;
+        const char *key = config_has(config, "image_token_id") ? "image_token_id" : around->token_key;
+        *m = (multimodal){.vision = around->vision, .one_axis = true, .video_start = -1, .video_end = -1, .merge = 1};
+        for (int kind = 0; kind < MULTIMODAL_KINDS; kind++)
+            m->token[kind] = -1;
+        m->token_key[MULTIMODAL_IMAGE] = key;
+        m->token[MULTIMODAL_IMAGE] = read_token(config, key, around->token);
+        b->aliases = NULL;
+        b->outer = beside_names;
+        m->vision_state = m->vision->build(b, b->graph->root, around->model_type, config, s->shape.hidden);
+        b->outer = names;
+        s->shape.media = m;
+    }
+    if (b->status == TN_OK)
+        return s;
+    multimodal_free(s);
+    return NULL;
+}
+
 /* ---- running ------------------------------------------------------------------------------------ */
 
 static void multimodal_forward(graph_run *r, const void *state)
 {
-    decoder_flow.forward(r, ((const multimodal_state *)state)->text);
+    const multimodal_state *s = state;
+    s->flow->forward(r, s->text);
 }
 
 static tn_tensor multimodal_logits(graph_run *r, const void *state, const tn_tensor *x)
 {
-    return decoder_flow.logits(r, ((const multimodal_state *)state)->text, x);
+    const multimodal_state *s = state;
+    return s->flow->logits(r, s->text, x);
 }
 
 static const model_shape *multimodal_shape(const void *state)

@@ -4,6 +4,7 @@
 #define TENON_CORE_MULTIMODAL_H
 
 #include "models/decoder.h"
+#include "models/models.h"
 #include "models/tower.h"
 
 /* What a token is. */
@@ -32,6 +33,7 @@ typedef struct multimodal {
     void *vision_state, *audio_state;
     int64_t token[MULTIMODAL_KINDS];         /* the ids that stand for pictures and sounds; -1: none         */
     const char *token_key[MULTIMODAL_KINDS]; /* what config.json calls them                          */
+    bool one_axis;          /* positions count tokens, whatever these stand for                       */
     bool one_picture_token; /* frames of a video are image tokens between video_start and video_end    */
     int64_t video_start, video_end;
     int64_t merge; /* spatial_merge_size: sides of the square of patches that become one token        */
@@ -84,6 +86,11 @@ void *multimodal_text(graph_builder *b, const config_reader *config, decoder_spe
 
 /* The state of multimodal_flow, or NULL after an error. */
 void *multimodal_build(graph_builder *b, const config_reader *config, const multimodal_spec *spec);
+
+/* A text model of its own with a tower beside it, which config, that of the whole, describes: state of multimodal_flow,
+ * too. Without the tower's tensors, or one that is not built here, it is the text model alone. */
+void *multimodal_beside(graph_builder *b, const config_reader *config, const config_reader *inner,
+                        const model_wrapper *around, const model_arch *arch);
 
 extern const model_flow multimodal_flow;
 

@@ -16,10 +16,13 @@ typedef struct tower_grid {
 
 /* What one call has for a tower. */
 typedef struct tower_media {
-    tn_tensor pixels;        /* device, model dtype: vision [patches, channels * temporal * p * p]; audio
-                                [clips, mel, frames]; no data while the arena is measured             */
+    tn_tensor pixels;        /* device, model dtype: vision [patches, channels * temporal * p * p], or whole pictures
+                                [..., channels, height, width]; audio [clips, mel, frames]; no data while the arena is
+                                measured                                                              */
     const tower_grid *grids; /* vision: one per image or video                                         */
     int64_t grid_count;
+    int64_t count; /* whole pictures; and their sizes [count, 2] in pixels, or NULL             */
+    const int64_t *sizes;
     const int64_t *frames; /* audio: real frames of each clip [clips], on the host                   */
 } tower_media;
 
@@ -41,10 +44,13 @@ typedef struct tower_kind {
     int64_t (*tokens)(const void *state, const tower_media *media, tn_error *err);
     /* The first failure sticks in r. No rows come from an empty tensor. */
     void (*forward)(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
+    /* Of towers that take whole pictures: most rows of a call inside it. NULL: patches are given with grids. */
+    int64_t (*largest)(const void *state, const tower_media *media);
 } tower_kind;
 
 extern const tower_kind vision_qwen2_vl, vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe,
     vision_qwen3_5, vision_qwen3_5_moe, vision_qwen3_omni_moe, vision_glm4v, vision_glm4v_moe;
+extern const tower_kind vision_vit; /* built of the whole model's config, under its root; name: its model_type */
 extern const tower_kind audio_qwen2_5_omni, audio_qwen3_omni_moe;
 
 #endif

@@ -1,5 +1,6 @@
 /* Types under which models are published around one that is built here. */
 #include "models/models.h"
+#include "models/tower.h"
 
 #include <string.h>
 
@@ -11,21 +12,26 @@ static const build_alias beside_towers[] = {{"model.", "language_model.model."},
 
 static const build_alias thinker[] = {{"", "thinker."}, {0}};
 
+/* With a tower of whole pictures. */
+#define SEEING(type, name, inner, key, id)                                                                             \
+    {                                                                                                                  \
+        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, &vision_vit, key, id         \
+    }
 #define TEXT_OF(type, name, inner)                                                                                     \
     {                                                                                                                  \
-        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true                               \
+        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, NULL, NULL, 0                \
     }
 
 static const model_wrapper wrappers[] = {
     TEXT_OF("gemma3", "Gemma3", "gemma3_text"),
     TEXT_OF("gemma3n", "Gemma3n", "gemma3n_text"),
     TEXT_OF("gemma4", "Gemma4", "gemma4_text"),
-    TEXT_OF("internvl", "InternVL", "qwen2"),
+    SEEING("internvl", "InternVL", "qwen2", "image_token_id", 151667),
     TEXT_OF("llama4", "Llama4", "llama4_text"),
-    TEXT_OF("llava", "Llava", "llama"),
-    TEXT_OF("llava_next", "LlavaNext", "llama"),
-    TEXT_OF("mistral3", "Mistral3", "mistral"),
-    {"qwen2_5_omni", "Qwen2_5OmniModel", "thinker_config", "qwen2_5_omni_thinker", thinker, false},
+    SEEING("llava", "Llava", "llama", "image_token_index", 32000),
+    SEEING("llava_next", "LlavaNext", "llama", "image_token_index", 32000),
+    SEEING("mistral3", "Mistral3", "mistral", "image_token_index", 10),
+    {"qwen2_5_omni", "Qwen2_5OmniModel", "thinker_config", "qwen2_5_omni_thinker", thinker, false, NULL, NULL, 0},
 };
 
 enum { WRAPPERS = sizeof wrappers / sizeof *wrappers };
@@ -41,4 +47,13 @@ const model_wrapper *models_wrapper(const char *model_type)
         if (!strcmp(wrappers[i].model_type, model_type))
             return &wrappers[i];
     return NULL;
+}
+
+bool models_stands_beside(const char *name)
+{
+    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "image_newline"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i]))
+            return true;
+    return false;
 }

@@ -66,7 +66,7 @@ static tn_status find_arch(tn_model *m, tn_error *err)
     }
     if (!(m->arch = models_find(inner, err)))
         return TN_E_INPUT;
-    m->flow = models_flow(m->arch);
+    m->flow = models_flow(m->arch, m->wrapper);
     if (config_list(&root, "architectures") < 1)
         return status;
     const char *class_name = config_list_str(&root, "architectures", 0);
@@ -132,8 +132,8 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .dequantise = options->dequantise,
                        .outer = m->wrapper ? m->wrapper->aliases : NULL,
                        .err = err};
-    config_reader config = model_config(m, &b.status, err);
-    m->arch_state = models_build(m->arch, &b, &config);
+    config_reader root = config_root(m->config, &b.status, err), config = model_config(m, &b.status, err);
+    m->arch_state = models_build(m->arch, m->wrapper, &b, &root, &config);
     build_end(&b);
     build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
@@ -179,11 +179,14 @@ static void tell_unread(const tn_model *m)
 {
     size_t count = 0;
     const char *first = NULL;
-    int64_t layers = m->flow->shape(m->arch_state)->layers;
-    if (m->wrapper && m->wrapper->text_only)
+    const model_shape *shape = m->flow->shape(m->arch_state);
+    int64_t layers = shape->layers;
+    if (m->wrapper && m->wrapper->text_only && !shape->media)
         notices_add("%s: its text model is used; what sees and hears beside it is not read", m->folder);
     for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
         const char *name = shards_name(m->weights, i);
+        if (shape->media && models_stands_beside(name)) /* a tower's layers behind the last that is looked at */
+            continue;
         if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))
             continue;
         first = first ? first : name;

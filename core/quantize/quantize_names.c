@@ -134,7 +134,8 @@ void quantize_list(quantize_plan *p)
         p->status = tn_fail(p->err, TN_E_MEMORY, p->model->folder, "out of memory");
     for (size_t i = 0; i < count && p->status == TN_OK; i++) {
         const char *name = shards_name(set, i);
-        if (!shards_taken(set, i) || !shards_get(set, name, &tensor))
+        bool beside = p->model->wrapper && p->model->wrapper->vision && models_stands_beside(name);
+        if (beside || !shards_taken(set, i) || !shards_get(set, name, &tensor))
             continue;
         if (!find_name(p, name, &n))
             fail(p, name, "has no name in a .gguf; this form of the model cannot be written");

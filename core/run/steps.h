@@ -130,9 +130,10 @@ void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, cons
 /* Called at each index, ascending; the capture sees each once. */
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
-/* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; whether rows are
- * added behind a layer, and adding them. */
+/* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; rows of table [n,H]
+ * by ids [T] i64 to y [T,H]; whether rows are added behind a layer, and adding them. */
 void steps_media_embed(graph_run *r, const tn_tensor *h);
+void steps_gather(graph_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *y);
 bool steps_media_deepens(const graph_run *r, int64_t layer);
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h);
 

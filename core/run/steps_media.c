@@ -17,19 +17,24 @@ bool steps_media_deepens(const graph_run *r, int64_t layer)
     return r->media && layer < r->media->deep_count;
 }
 
+void steps_gather(graph_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *y)
+{
+    tn_site site = {.size = sizeof site, .op = TN_OP_EMBEDDING, .path = "pictures", .class_name = "Embedding"};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)r->dtype;
+    site.param[TN_ROLE_WEIGHT] = (tn_param){table, 1};
+    const tn_call call = run_make_call(TN_OP_EMBEDDING, &site, RUN_TENSORS(ids), RUN_TENSORS(y));
+    if (r->status == TN_OK)
+        r->status = run_eager_call(r->device, r->arena, &call, r->err);
+}
+
 /* Every row gets something: those that stand for no picture get the row of zeros. */
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h)
 {
     if (!steps_media_deepens(r, layer) || r->status != TN_OK)
         return;
-    tn_site site = {.size = sizeof site, .op = TN_OP_EMBEDDING, .path = "deepstack", .class_name = "Embedding"};
-    site.meaning[TN_AXIS_DTYPE] = (int32_t)r->dtype;
-    site.param[TN_ROLE_WEIGHT] = (tn_param){&r->media->deep[layer], 1};
     size_t mark = arena_mark(r->arena);
     tn_tensor more = steps_take(r, r->dtype, 2, h->shape);
-    const tn_call call = run_make_call(TN_OP_EMBEDDING, &site, RUN_TENSORS(&r->media->deep_row), RUN_TENSORS(&more));
-    if (r->status == TN_OK)
-        r->status = run_eager_call(r->device, r->arena, &call, r->err);
+    steps_gather(r, &r->media->deep[layer], &r->media->deep_row, &more);
     steps_add(r, h, &more);
     arena_release(r->arena, mark);
 }

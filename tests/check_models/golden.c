@@ -35,6 +35,7 @@ static void get_all(golden *g)
                 {"greedy", TN_I64, 1, &g->greedy},
                 {"pixel_values", TN_F32, 2, &g->pixels},
                 {"image_grid_thw", TN_I64, 2, &g->grid},
+                {"image_sizes", TN_I64, 2, &g->sizes},
                 {"input_features", TN_F32, 3, &g->sound},
                 {"feature_attention_mask", TN_I64, 2, &g->sound_mask},
                 {"mm_token_type_ids", TN_I32, 2, &g->token_types},
@@ -42,6 +43,8 @@ static void get_all(golden *g)
                 {"audio_features", TN_F32, 2, &g->audio_features}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
+    for (int ndim = 4; ndim <= 5 && !g->pixels.data; ndim++)
+        get(g, "pixel_values", TN_F32, ndim, &g->pixels);
     if (!g->positions.data)
         get(g, "position_ids", TN_I64, 2, &g->positions);
     if (!g->positions.data) /* where they may be fractions of a second */

@@ -15,7 +15,7 @@ typedef struct golden {
     tn_safetensors *expected;
     tn_tensor ids, mask, positions;             /* positions [B,T], or [3,B,T] that the model computes by itself, too */
     tn_tensor logits, bf16, act, truth, greedy; /* act: by kernels that round their activations        */
-    tn_tensor pixels, grid, sound, sound_mask, token_types; /* media                                       */
+    tn_tensor pixels, grid, sizes, sound, sound_mask, token_types; /* media                                       */
     tn_tensor image_features, audio_features, deepstack[GOLDEN_DEEP];
     int32_t deep_count;
     int64_t image_token, audio_token; /* that media features replace; -1: none                              */

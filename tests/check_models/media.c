@@ -19,7 +19,10 @@ static void fill_raw(const golden *g, media *m)
     m->images.patches = g->pixels.shape[0];
     m->images.width = g->pixels.shape[1];
     m->images.grids = g->grid.data;
-    m->images.count = g->grid.shape[0];
+    m->images.count = g->grid.data ? g->grid.shape[0] : g->sizes.data ? g->sizes.shape[0] : g->pixels.shape[0];
+    m->images.pixel_ndim = g->grid.data ? 0 : g->pixels.ndim;
+    m->images.pixel_shape = g->pixels.shape;
+    m->images.sizes = g->sizes.data;
     m->sounds.mel = g->sound.data;
     m->sounds.count = g->sound.shape[0];
     m->sounds.bins = g->sound.shape[1];

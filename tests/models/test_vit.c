@@ -1,0 +1,252 @@
+/* Towers of whole pictures beside a text model: keys that lie, pictures that do not fit, other places to compute, what
+ * is left of them where a file has none. Their numbers are those of golden cases (check_models). */
+#include "broken.h"
+#include "far_device.h"
+#include "suite.h"
+#include "tempdir.h"
+#include "test_models.h"
+
+#include "open/model.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODELS "tests/data/models/"
+
+static const char *const cases[] = {"llava", "llava_next", "mistral3", "internvl"};
+enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, CASES };
+
+/* A case's tensors, and a batch of them. */
+typedef struct given {
+    tn_safetensors *file;
+    tn_tensor ids, pixels, sizes, features;
+    int64_t shape[5], size[8];
+    tn_pictures images;
+    tn_batch batch;
+} given;
+
+static void close_file(void *file)
+{
+    tn_safetensors_close(file);
+}
+
+static given *take(int which)
+{
+    char path[256];
+    tn_error err = TN_ERROR_INIT;
+    given *g = calloc(1, sizeof *g);
+    snprintf(path, sizeof path, MODELS "%s/expected.safetensors", cases[which]);
+    g->file = tn_safetensors_open(path, &err);
+    ck_assert_msg(g->file, "%s", err.message);
+    suite_keep(g->file, close_file);
+    suite_keep(g, free);
+    ck_assert(tn_safetensors_get(g->file, "input_ids", &g->ids));
+    ck_assert(tn_safetensors_get(g->file, "pixel_values", &g->pixels));
+    ck_assert(tn_safetensors_get(g->file, "image_features", &g->features));
+    bool sized = tn_safetensors_get(g->file, "image_sizes", &g->sizes);
+    memcpy(g->shape, g->pixels.shape, sizeof g->shape);
+    if (sized)
+        memcpy(g->size, g->sizes.data, (size_t)tn_tensor_count(&g->sizes) * sizeof *g->size);
+    g->images = (tn_pictures){.size = sizeof g->images,
+                              .count = sized ? g->sizes.shape[0] : g->pixels.shape[0],
+                              .pixels = g->pixels.data,
+                              .pixel_ndim = g->pixels.ndim,
+                              .pixel_shape = g->shape,
+                              .sizes = sized ? g->size : NULL};
+    g->batch = (tn_batch){
+        .size = sizeof g->batch, .rows = 1, .tokens = g->ids.shape[1], .ids = g->ids.data, .images = &g->images};
+    return g;
+}
+
+static tn_status run(const given *g, const char *folder, const char *device, float *features, tn_error *err)
+{
+    tn_model *m = test_model(folder, .dtype = "f32", .device = device);
+    const tn_outputs out = {.size = sizeof out, .image_features = features};
+    return tn_session_run(test_session(m, .context = g->batch.tokens), &g->batch, &out, err);
+}
+
+static float *room(const given *g)
+{
+    float *rows = calloc((size_t)tn_tensor_count(&g->features), sizeof *rows);
+    suite_keep(rows, free);
+    return rows;
+}
+
+START_TEST(the_same_far_away)
+{
+    static const far_options far = {.name = "far"};
+    tn_error err = TN_ERROR_INIT;
+    const given *g = take(_i);
+    float *here = room(g), *there = room(g);
+    far_device_add(&far);
+    ck_assert_msg(run(g, cases[_i], "cpu", here, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(run(g, cases[_i], "far", there, &err) == TN_OK, "%s", err.message);
+    ck_assert_mem_eq(here, there, (size_t)tn_tensor_count(&g->features) * sizeof *here);
+    ck_assert_uint_eq(tn_notice_count(), 0);
+}
+END_TEST
+
+static void expect_refused(const given *g, int which, const char *words)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(run(g, cases[which], "cpu", NULL, &err), TN_E_INPUT);
+    suite_expect_in(err.message, words);
+}
+
+START_TEST(pictures_that_do_not_fit)
+{
+    given *g = take(LLAVA);
+    g->shape[3] = 12;
+    g->shape[2] = 20;
+    expect_refused(g, LLAVA, "pictures are 20 by 12 pixels, the tower takes 16 by 16");
+    g = take(LLAVA);
+    g->shape[1] = 1;
+    g->shape[0] = 3;
+    expect_refused(g, LLAVA, "has 1 channels, the tower 3");
+    g = take(LLAVA);
+    g->images.pixel_ndim = 3;
+    expect_refused(g, LLAVA, "must be [pictures, channels, height, width]");
+    g = take(LLAVA);
+    g->images.count = 2;
+    expect_refused(g, LLAVA, "has 1 pictures or tiles, there should be 2");
+    g = take(LLAVA);
+    g->images.pixel_shape = NULL;
+    expect_refused(g, LLAVA, "needs the shape of whole pictures");
+    g = take(LLAVA);
+    g->shape[3] = INT64_MAX;
+    expect_refused(g, LLAVA, "needs the shape of whole pictures");
+    g = take(LLAVA);
+    g->images.pixels = NULL;
+    expect_refused(g, LLAVA, "images need pixel_values, or features");
+    g = take(LLAVA);
+    g->batch.axes = calloc((size_t)(3 * g->batch.tokens), sizeof(float));
+    suite_keep((void *)g->batch.axes, free);
+    expect_refused(g, LLAVA, "positions have one axis");
+}
+END_TEST
+
+START_TEST(sizes_that_do_not_fit)
+{
+    given *g = take(MISTRAL3);
+    g->size[0] = 20;
+    expect_refused(g, MISTRAL3, "picture 0 is 20 by 24 pixels, its planes 16 by 24");
+    g = take(MISTRAL3);
+    g->size[2] = 3;
+    expect_refused(g, MISTRAL3, "picture 1 is 3 by 16 pixels");
+    g = take(MISTRAL3);
+    g->size[1] = -1;
+    expect_refused(g, MISTRAL3, "has a picture without pixels");
+    g = take(MISTRAL3);
+    g->size[2] = 4;
+    expect_refused(g, MISTRAL3, "cannot be projected");
+    g = take(MISTRAL3);
+    g->size[1] = 16;
+    expect_refused(g, MISTRAL3, "8 tokens stand for images");
+    g = take(LLAVA_NEXT);
+    g->images.sizes = NULL;
+    expect_refused(g, LLAVA_NEXT, "is missing: the sizes of the pictures");
+    g = take(LLAVA_NEXT);
+    g->size[0] = 32;
+    g->size[1] = 32;
+    expect_refused(g, LLAVA_NEXT, "is made of 5 tiles, pixel_values has 3");
+    g = take(LLAVA_NEXT);
+    g->size[0] = INT64_MAX;
+    expect_refused(g, LLAVA_NEXT, "more than any has");
+}
+END_TEST
+
+/* Tiles behind each other instead of picture by picture. */
+START_TEST(tiles_in_one_row)
+{
+    tn_error err = TN_ERROR_INIT;
+    given *g = take(LLAVA_NEXT);
+    float *nested = room(g), *flat = room(g);
+    ck_assert_msg(run(g, "llava_next", "cpu", nested, &err) == TN_OK, "%s", err.message);
+    g->images.pixel_ndim = 4;
+    g->images.pixel_shape = g->shape + 1;
+    ck_assert_msg(run(g, "llava_next", "cpu", flat, &err) == TN_OK, "%s", err.message);
+    ck_assert_mem_eq(nested, flat, (size_t)tn_tensor_count(&g->features) * sizeof *flat);
+    g->shape[1] = 2;
+    expect_refused(g, LLAVA_NEXT, "has 2 pictures or tiles, there should be 3");
+}
+END_TEST
+
+/* What config.json says, taken away or changed; words: what the error names, NULL: the model opens. */
+static const struct {
+    int which;
+    const char *key, *value, *words;
+} keys[] = {
+    {LLAVA, "vision_config/patch_size", "5", "patch_embedding.weight"},
+    {LLAVA, "vision_config/patch_size", "[4, 5]", "squares"},
+    {LLAVA, "vision_config/image_size", "3", "image_size"},
+    {LLAVA, "vision_config/image_size", "[16, 16, 16]", "image_size"},
+    {LLAVA, "vision_config/image_size", "32", "position_embedding.weight"},
+    {LLAVA, "vision_config/num_attention_heads", "3", "num_attention_heads"},
+    {LLAVA, "vision_config/num_hidden_layers", "0", "num_hidden_layers"},
+    {LLAVA, "vision_config/num_channels", "4", "patch_embedding.weight"},
+    {LLAVA, "vision_config/layer_norm_eps", "7", "layer_norm_eps"},
+    {LLAVA, "vision_config/hidden_act", "\"swoosh\"", "hidden_act"},
+    {LLAVA, "vision_feature_layer", "-9", "the tower has 3 layers"},
+    {LLAVA, "vision_feature_layer", "[]", "vision_feature_layer"},
+    {LLAVA, "vision_feature_layer", "[-2, -1]", "linear_1.weight"},
+    {LLAVA, "vision_feature_select_strategy", "\"some\"", "vision_feature_select_strategy"},
+    {LLAVA, "projector_hidden_act", "\"swoosh\"", "projector_hidden_act"},
+    {LLAVA, "vision_feature_layer", NULL, NULL},
+    {LLAVA, "vision_feature_select_strategy", NULL, NULL},
+    {LLAVA, "multimodal_projector_bias", "null", NULL},
+    {LLAVA_NEXT, "image_grid_pinpoints", "[]", "image_grid_pinpoints"},
+    {LLAVA_NEXT, "image_grid_pinpoints", "[[16]]", "two integers"},
+    {LLAVA_NEXT, "image_grid_pinpoints", "[[16, 0]]", "a canvas of 0 pixels"},
+    {LLAVA_NEXT, "image_grid_pinpoints", "[[16, 16000]]", "image_grid_pinpoints"},
+    {LLAVA_NEXT, "vision_feature_select_strategy", "\"full\"", "must be 'default'"},
+    {MISTRAL3, "spatial_merge_size", "0", "spatial_merge_size"},
+    {MISTRAL3, "spatial_merge_size", "3", "merging_layer.weight"},
+    {MISTRAL3, "vision_config/rope_parameters/rope_theta", "-1", "rope_theta"},
+    {MISTRAL3, "vision_config/rope_parameters/rope_type", "\"yarn\"", "axial"},
+    {MISTRAL3, "vision_config/head_dim", "8", "head_dim"},
+    {INTERNVL, "downsample_ratio", "0.3", "downsample_ratio"},
+    {INTERNVL, "downsample_ratio", "0", "downsample_ratio"},
+    {INTERNVL, "vision_config/attention_bias", "true", "q_proj.bias"},
+    {INTERNVL, "vision_config/use_qk_norm", "true", "q_norm.weight"},
+    {INTERNVL, "vision_config/use_mean_pooling", "false", "layernorm.weight"},
+    {INTERNVL, "vision_config/norm_type", "\"batch_norm\"", "norm_type"},
+    {INTERNVL, "vision_config/patch_size", "4", NULL},
+};
+
+START_TEST(a_key)
+{
+    char *folder = broken_copy(cases[keys[_i].which]);
+    tn_error err = TN_ERROR_INIT;
+    broken_json(folder, "config.json", keys[_i].key, keys[_i].value);
+    tn_model *m = tn_model_open(folder, NULL, &err);
+    if (keys[_i].words)
+        broken_expect(&err, TN_E_INPUT, keys[_i].words, NULL);
+    else
+        ck_assert_msg(m, "%s: %s", err.where, err.message);
+    tn_model_close(m);
+}
+END_TEST
+
+/* Another tower is left unread, and said so; pictures are refused then. */
+START_TEST(a_tower_that_is_unknown)
+{
+    char *folder = broken_copy("llava");
+    tn_error err = TN_ERROR_INIT;
+    const given *g = take(LLAVA);
+    broken_json(folder, "config.json", "vision_config/model_type", "\"other_vision_model\"");
+    ck_assert_int_eq(run(g, folder, "cpu", NULL, &err), TN_E_INPUT);
+    suite_expect_in(err.message, "the model has no tokens for images");
+    suite_expect_in(tn_notice_get(0), ": its text model is used; what sees and hears beside it is not read");
+}
+END_TEST
+
+int main(void)
+{
+    TCase *c = suite_open("whole pictures", 120);
+    tcase_add_loop_test(c, the_same_far_away, 0, CASES);
+    tcase_add_loop_test(c, a_key, 0, sizeof keys / sizeof *keys);
+    suite_add(c, pictures_that_do_not_fit, sizes_that_do_not_fit, tiles_in_one_row, a_tower_that_is_unknown);
+    return suite_run();
+}
