@@ -1,5 +1,6 @@
 /* tenon logits: one pass over a batch of token ids; logits and hidden states go to a .safetensors file. */
 #include "cli.h"
+#include "logits_media.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -11,6 +12,7 @@
 typedef struct logits_input {
     int64_t rows, tokens;
     int64_t *ids, *mask, *positions; /* [rows, tokens]; mask and positions may be NULL           */
+    logits_media media;
 } logits_input;
 
 /* ---- input -------------------------------------------------------------------------------------- */
@@ -64,24 +66,18 @@ static tn_status read_tensor(const tn_safetensors *file, const char *path, const
 
 static tn_status read_input(const char *path, const tn_model_info *info, logits_input *in, tn_error *err)
 {
-    static const char *const other[] = {"pixel_values",   "image_grid_thw",         "pixel_values_videos",
-                                        "video_grid_thw", "feature_attention_mask", "input_features"};
     tn_safetensors *file = tn_safetensors_open(path, err);
     tn_tensor t;
     if (!file)
         return err->code;
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < sizeof other / sizeof *other && status == TN_OK; i++)
-        if (tn_safetensors_get(file, other[i], &t))
-            status = tn_fail(err, TN_E_INPUT, path, "holds %s, but %s takes text only; leave it out", other[i],
-                             info->class_name);
-    if (status == TN_OK)
-        status = read_tensor(file, path, "input_ids", in, &in->ids, err);
+    tn_status status = read_tensor(file, path, "input_ids", in, &in->ids, err);
     if (status == TN_OK && !in->ids)
         status = tn_fail(err, TN_E_INPUT, path, "holds no tensor input_ids; store the token ids under this name");
     if (status == TN_OK)
         status = read_tensor(file, path, "attention_mask", in, &in->mask, err);
     if (status == TN_OK)
+        status = logits_media_read(file, path, in->rows, in->tokens, &in->media, err);
+    if (status == TN_OK && !in->media.axes && tn_safetensors_get(file, "position_ids", &t))
         status = read_tensor(file, path, "position_ids", in, &in->positions, err);
     if (status == TN_OK)
         status = check_ids(path, in->ids, (size_t)(in->rows * in->tokens), info->vocab, err);
@@ -167,6 +163,7 @@ static tn_status compute(workspace *w, const logits_input *in, logits_output *ou
                       .ids = in->ids,
                       .mask = in->mask,
                       .positions = in->positions};
+    logits_media_give(&in->media, &batch);
     tn_outputs outputs = {.size = sizeof outputs, .logits = out->logits, .hidden = out->hidden};
     tn_session *session = tn_session_new(w->model, &options, err);
     if (!session)
@@ -208,13 +205,14 @@ static tn_status run_logits(const options *o, tn_error *err)
     free(in.ids);
     free(in.mask);
     free(in.positions);
+    logits_media_free(&in.media);
     workspace_close(&w);
     return status;
 }
 
 static const option_spec own_options[] = {
     {OPT_INPUT, "input", "FILE", 0, OPTION_TEXT, 0, 0,
-     "input_ids, and perhaps attention_mask and position_ids, all [rows, tokens]"},
+     "input_ids [rows, tokens], and what else the model's processor makes"},
     {OPT_OUTPUT, "output", "FILE", 0, OPTION_TEXT, 0, 0, "where logits go, as f32 [rows, tokens, vocabulary]"},
     {OPT_HIDDEN, "hidden", NULL, 0, OPTION_FLAG, 0, 0, "write hidden.0, hidden.1, ... as well"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
@@ -230,8 +228,12 @@ const command command_logits = {
     .min_arguments = 1,
     .max_arguments = 1,
     .missing = "no model given",
-    .notes = "Padding stands on the left of a row and has an attention_mask of 0. hidden.0 is the input of the first\n"
-             "layer, hidden.i the output of layer i-1, and the last one the result of the final norm.",
+    .notes =
+        "Beside input_ids: attention_mask, position_ids, and of models that see or hear pixel_values, image_grid_thw,\n"
+        "image_sizes, pixel_values_videos, video_grid_thw, second_per_grid_ts, input_features,\n"
+        "feature_attention_mask, mm_token_type_ids, position_ids of three axes. Padding stands on the left of a row "
+        "and has an attention_mask of 0. hidden.0 is the input of the first\n"
+        "layer, hidden.i the output of layer i-1, and the last one the result of the final norm.",
     .example = "  tenon logits models/demo --input ids.safetensors --output logits.safetensors --dtype f32",
     .run = run_logits,
 };

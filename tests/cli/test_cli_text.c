@@ -432,6 +432,37 @@ START_TEST(logits_are_those_of_run)
 }
 END_TEST
 
+/* What a processor makes of pictures and sounds: a golden case's file has it beside what comes of it. */
+START_TEST(logits_of_pictures_and_sounds)
+{
+    static const char *const models[] = {"qwen2_vl", "llava_next", "qwen2_5_omni_thinker", "qwen3_vl"};
+    char in[300], model[256], *out = tempdir_at(tempdir_new(), "out.safetensors");
+    tn_error err = TN_ERROR_INIT;
+    tn_tensor made, wanted;
+    snprintf(model, sizeof model, "tests/data/models/%s", models[_i]);
+    snprintf(in, sizeof in, "%s/expected.safetensors", model);
+    process_expect_output(TENON(NULL, "logits", model, "--input", in, "--output", out, "--dtype", "f32"), NULL);
+    tn_safetensors *file = tn_safetensors_open(out, &err), *golden = tn_safetensors_open(in, &err);
+    ck_assert(file && golden && tn_safetensors_get(file, "logits", &made));
+    ck_assert(tn_safetensors_get(golden, "logits", &wanted));
+    ck_assert_int_eq(tn_tensor_count(&made), tn_tensor_count(&wanted));
+    for (int64_t i = 0; i < tn_tensor_count(&made); i++)
+        ck_assert_float_eq_tol(((const float *)made.data)[i], ((const float *)wanted.data)[i], 1e-4f);
+    tn_safetensors_close(file);
+    tn_safetensors_close(golden);
+}
+END_TEST
+
+START_TEST(pictures_for_a_model_of_text)
+{
+    static const char in[] = "tests/data/models/qwen2_vl/expected.safetensors";
+    char *out = tempdir_at(tempdir_new(), "out");
+    process_expect_error(TENON(NULL, "-q", "logits", "tests/data/models/llama", "--input", in, "--output", out), 4,
+                         "the model has no tokens for images; leave them out", NULL);
+    ck_assert(!tempdir_exists(out));
+}
+END_TEST
+
 START_TEST(logits_refuses_wrong_input)
 {
     char *folder = tempdir_new(), *in = tempdir_at(folder, "in.safetensors"), *out = tempdir_at(folder, "out");
@@ -446,7 +477,7 @@ START_TEST(logits_refuses_wrong_input)
     write_ids(in, "input_ids", TN_F32, 2, pixels, 2);
     REFUSED("input_ids: the type is f32; store it as i64 or i32", NULL);
     write_ids(in, "pixel_values", TN_F32, 2, pixels, 2);
-    REFUSED("holds pixel_values, but Qwen3MoeForCausalLM takes text only", NULL);
+    REFUSED("holds no tensor input_ids", NULL);
     write_ids(in, "ids", TN_I64, 2, ids, 2);
     REFUSED("holds no tensor input_ids", NULL);
     tempdir_write(in, "12345678", 8);
@@ -464,6 +495,8 @@ int main(void)
               run_stops_where_the_context_ends, run_draws_as_the_model_says, run_ends_before_a_stop_text,
               run_stops_where_the_model_says, run_reads_a_file, run_refuses_wrong_prompts, run_works_on_ids_alone,
               standard_input_loses_one_final_newline, dynamic_rotary_scaling_has_no_bound, perplexity_is_reproduced,
-              perplexity_of_a_window_that_does_not_fit, logits_are_those_of_run, logits_refuses_wrong_input);
+              perplexity_of_a_window_that_does_not_fit, logits_are_those_of_run, logits_refuses_wrong_input,
+              pictures_for_a_model_of_text);
+    tcase_add_loop_test(all, logits_of_pictures_and_sounds, 0, 4);
     return process_main();
 }
