@@ -1,7 +1,6 @@
-/* modeling_glm4v and modeling_glm46v: Glm4vForConditionalGeneration, and Glm46VForConditionalGeneration around the same
- * parts. GLM-4 with a vision tower; what rotates of a head has three stretches, one for each axis, turned in pairs of
- * neighbours. Frames of videos are image tokens between marks. */
-#include "models/multimodal.h"
+/* modeling_glm4v: Glm4vForConditionalGeneration. GLM-4 with a vision tower; what rotates of a head has three stretches,
+ * one for each axis, turned in pairs of neighbours. Frames of videos are image tokens between marks. */
+#include "models/glm4v.h"
 
 static const decoder_classes classes = {.scope = "modeling_glm4v",
                                         .model = "Glm4vTextModel",
@@ -11,7 +10,7 @@ static const decoder_classes classes = {.scope = "modeling_glm4v",
                                         .norm = "Glm4vRMSNorm",
                                         .rotary = "Glm4vTextRotaryEmbedding"};
 
-static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
+void *glm4v_text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {
     decoder_spec s = {
         .classes = &classes,
@@ -27,14 +26,6 @@ static void *text(graph_builder *b, const config_reader *config, const multimoda
     return multimodal_text(b, config, &s, place);
 }
 
-#define GLM4V_SPEC                                                                                                     \
-    .vision = &vision_glm4v,                                                                                           \
-    .token_key = {[MULTIMODAL_IMAGE] = "image_token_id", [MULTIMODAL_VIDEO] = "video_token_id"},                       \
-    .token = {[MULTIMODAL_IMAGE] = 151343, [MULTIMODAL_VIDEO] = 151344}, .text_ties = true, .one_picture_token = true, \
-    .sections = {8, 12, 12}, .rules = {.split_frames = true, .image_interval = 1, .video_interval = 1}, .text = text
-
 static const multimodal_spec spec = {.model_class = "Glm4vModel", GLM4V_SPEC};
-static const multimodal_spec spec_46 = {.model_class = "Glm46VModel", GLM4V_SPEC};
 
 const model_arch glm4v_arch = {"glm4v", "Glm4vForConditionalGeneration", NULL, &spec};
-const model_arch glm46v_arch = {"glm46v", "Glm46VForConditionalGeneration", NULL, &spec_46};
