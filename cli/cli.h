@@ -47,6 +47,7 @@ typedef enum option_id {
     OPT_CHAT,
     OPT_TOOLS,
     OPT_TEMPLATE_VAR,
+    OPT_IMAGE,
     OPT_NO_HISTORY,
     OPT_IGNORE_EOS,
     OPT_SPECULATE,
@@ -127,6 +128,8 @@ struct options {
     size_t stop_count;
     const char **variables; /* every --template-var; owned                                     */
     size_t variable_count;
+    const char **images; /* every --image; owned                                               */
+    size_t image_count;
 };
 
 extern const option_spec common_options[];

@@ -235,6 +235,21 @@ tn_status conversation_add(conversation *c, const char *role, const char *text, 
     return json_array_append_new(c->messages, message) ? no_memory(err) : TN_OK;
 }
 
+tn_status conversation_add_seen(conversation *c, size_t images, const char *text, size_t length, tn_error *err)
+{
+    json_t *message = make_message("user", text, length, err), *parts = json_array();
+    bool good = message && parts;
+    for (size_t i = 0; i < images && good; i++)
+        good = json_array_append_new(parts, json_pack("{s:s}", "type", "image")) == 0;
+    if (good)
+        good = json_array_append_new(
+                   parts, json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(message, "content"))) == 0 &&
+               json_object_set(message, "content", parts) == 0 && json_array_append(c->messages, message) == 0;
+    json_decref(parts);
+    json_decref(message);
+    return good ? TN_OK : err->code != TN_OK ? err->code : no_memory(err);
+}
+
 void conversation_take_back(conversation *c)
 {
     size_t count = json_array_size(c->messages);

@@ -25,6 +25,9 @@ tn_status conversation_start(conversation *c, const options *o, tn_error *err);
 tn_status conversation_save(const conversation *c, const char *path, tn_error *err);
 
 tn_status conversation_add(conversation *c, const char *role, const char *text, size_t length, tn_error *err);
+
+/* The same of the user's, behind so many pictures. */
+tn_status conversation_add_seen(conversation *c, size_t images, const char *text, size_t length, tn_error *err);
 void conversation_take_back(conversation *c); /* the last message                                 */
 
 /* The system's message, which is the first one; NULL: none. */

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define USUAL_TOKENS 64
@@ -28,6 +29,7 @@ typedef struct run_state {
     char *piped; /* what standard input holds where no prompt is given; owned                   */
     size_t piped_length;
     logprobs logprobs; /* list NULL: not asked for                                             */
+    tn_media *media;   /* the pictures of --image; NULL: none                                      */
     int64_t *prompt;
     size_t prompt_count;
     int64_t *out;
@@ -58,7 +60,9 @@ static tn_status read_conversation(run_state *r, const char *text, size_t length
     tn_status status = conversation_open(&c, r->o->argument[0], err);
     if (status == TN_OK)
         status = conversation_start(&c, r->o, err);
-    if (status == TN_OK && text)
+    if (status == TN_OK && text && r->media)
+        status = conversation_add_seen(&c, r->o->image_count, text, length, err);
+    else if (status == TN_OK && text)
         status = conversation_add(&c, "user", text, length, err);
     if (status == TN_OK)
         status = conversation_ids(&c, r->tokenizer, &r->prompt, &r->prompt_count, err);
@@ -71,9 +75,23 @@ static tn_status encode_text(run_state *r, const char *text, size_t length, tn_e
 {
     if (length == 0)
         return TN_OK;
-    if (option_given(r->o, OPT_CHAT))
+    if (option_given(r->o, OPT_CHAT) || r->media)
         return read_conversation(r, text, length, err);
     return tn_tokenizer_encode(r->tokenizer, text, length, true, &r->prompt, &r->prompt_count, err);
+}
+
+/* Each picture's token becomes as many as it has rows. */
+static tn_status place_pictures(run_state *r, tn_error *err)
+{
+    int64_t *all = NULL;
+    size_t count = 0;
+    tn_status status = tn_media_expand(r->media, r->w.model, r->prompt, r->prompt_count, &all, &count, err);
+    if (status != TN_OK)
+        return status;
+    free(r->prompt);
+    r->prompt = all;
+    r->prompt_count = count;
+    return TN_OK;
 }
 
 static tn_status read_prompt(run_state *r, tn_error *err)
@@ -83,6 +101,8 @@ static tn_status read_prompt(run_state *r, tn_error *err)
     char *text = NULL;
     size_t length = r->piped ? r->piped_length : argument ? strlen(argument) : 0;
     tn_status status = TN_OK;
+    if (o->image_count > 0 && !(r->media = tn_media_images(r->w.model, o->images, (int64_t)o->image_count, err)))
+        return err->code;
     if (option_given(o, OPT_TOKENS))
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
     else if (option_given(o, OPT_MESSAGES))
@@ -94,6 +114,8 @@ static tn_status read_prompt(run_state *r, tn_error *err)
     free(text);
     if (status == TN_OK && r->prompt_count == 0)
         status = tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
+    if (status == TN_OK && r->media)
+        status = place_pictures(r, err);
     if (status == TN_OK)
         status = check_ids(option_given(o, OPT_TOKENS) ? "--tokens" : "prompt", r->prompt, r->prompt_count,
                            r->w.info.vocab, err);
@@ -129,6 +151,22 @@ static int on_prompt(void *ctx, int64_t done, int64_t total)
     return interrupted;
 }
 
+/* All of the prompt but its last token, with its pictures. */
+static tn_status look(run_state *r, tn_session *session, double *seconds, tn_error *err)
+{
+    struct timespec begin, end;
+    const tn_batch batch = {.size = sizeof batch,
+                            .rows = 1,
+                            .tokens = (int64_t)r->prompt_count - 1,
+                            .ids = r->prompt,
+                            .images = tn_media_pictures(r->media)};
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    tn_status status = tn_session_run(session, &batch, NULL, err);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    *seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    return status;
+}
+
 static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens, tn_generate_result *result,
                           tn_error *err)
 {
@@ -138,10 +176,23 @@ static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens,
     g.on_prompt = on_prompt;
     g.on_logits = r->logprobs.list ? on_logits : NULL;
     g.ctx = r;
+    const int64_t *prompt = r->prompt;
+    int64_t count = (int64_t)r->prompt_count;
+    double looked = 0;
+    tn_status status = r->media ? look(r, session, &looked, err) : TN_OK;
+    if (status != TN_OK)
+        return status;
+    if (r->media) {
+        g.history = prompt;
+        g.history_count = count - 1;
+        prompt += count - 1;
+        count = 1;
+    }
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND}, before;
     sigaction(SIGINT, &action, &before);
     progress_start(&r->w.progress, r->o);
-    tn_status status = tn_generate(session, r->prompt, (int64_t)r->prompt_count, &g, r->out, result, err);
+    status = tn_generate(session, prompt, count, &g, r->out, result, err);
+    result->prompt_seconds += looked;
     progress_clear(&r->w.progress);
     sigaction(SIGINT, &before, NULL);
     if (status == TN_E_CANCELLED && interrupted) /* during the prompt: there is a summary nevertheless */
@@ -289,8 +340,13 @@ static tn_status check_chat(const options *o, tn_error *err)
     } of_chat[] = {{OPT_SYSTEM, "--system"}, {OPT_TOOLS, "--tools"}, {OPT_TEMPLATE_VAR, "--template-var"}};
     if (option_given(o, OPT_CHAT) && option_given(o, OPT_TOKENS))
         return tn_fail(err, TN_E_USAGE, "run", "--tokens are no message of a chat; leave out --chat or --tokens");
+    if (o->image_count > 0 && (option_given(o, OPT_TOKENS) || option_given(o, OPT_MESSAGES)))
+        return tn_fail(err, TN_E_USAGE, "run",
+                       "--image goes with a prompt, which becomes a message behind it; leave "
+                       "out --tokens and --messages");
     for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
-        if (option_given(o, of_chat[i].id) && !option_given(o, OPT_CHAT) && !option_given(o, OPT_MESSAGES))
+        if (option_given(o, of_chat[i].id) && !option_given(o, OPT_CHAT) && !option_given(o, OPT_MESSAGES) &&
+            o->image_count == 0)
             return tn_fail(err, TN_E_USAGE, "run", "%s is for the chat template; add --chat", of_chat[i].name);
     return TN_OK;
 }
@@ -339,6 +395,7 @@ static tn_status run_run(const options *o, tn_error *err)
     answer_close(&r.answer);
     tn_tokenizer_free(r.tokenizer);
     free(r.piped);
+    tn_media_free(r.media);
     free(r.prompt);
     free(r.out);
     workspace_close(&r.w);
@@ -354,6 +411,8 @@ static const option_spec own_options[] = {
     {OPT_PROMPT_FILE, "prompt-file", "FILE", 0, OPTION_TEXT, 0, 0, "the prompt is this file, or - standard input"},
     {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "answer this conversation, or - standard input"},
     {OPT_CHAT, "chat", NULL, 0, OPTION_FLAG, 0, 0, "the prompt is a message of the user's, for the chat template"},
+    {OPT_IMAGE, "image", "FILE", 0, OPTION_TEXT, 0, 0,
+     "a picture (PNG, JPEG, WebP) before the prompt; may be repeated"},
     CONVERSATION_OPTIONS,
     ANSWER_OPTIONS,
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},

@@ -37,6 +37,7 @@ config_reader config_child(const config_reader *c, const char *key);
 /* What it is nested in; of the file's own object, itself. */
 config_reader config_around(const config_reader *c);
 bool config_has(const config_reader *c, const char *key);
+bool config_is_object(const config_reader *c, const char *key);
 bool config_is_null(const config_reader *c, const char *key); /* present and null               */
 
 /* The key of that number, in the file's order; NULL: there are no more. */

@@ -202,6 +202,11 @@ config_reader config_child(const config_reader *c, const char *key)
     return (config_reader){child ? child : c->node, c->status, c->err};
 }
 
+bool config_is_object(const config_reader *c, const char *key)
+{
+    return json_is_object(find(c, key));
+}
+
 config_reader config_around(const config_reader *c)
 {
     return (config_reader){c->node->parent ? c->node->parent : c->node, c->status, c->err};

@@ -72,6 +72,7 @@ struct vit_projector {
     int64_t layer;          /* default of vision_feature_layer                                          */
     bool last;              /* where that is -1, the tower's last norm counts                           */
     bool selects;           /* vision_feature_select_strategy may leave out a picture's first row        */
+    bool repeats;           /* in a prompt the picture's token stands for each of its rows, and nothing else */
     bool tiled;             /* pictures are cut into tiles, whose rows are put together again (vit_tiles.c) */
     /* The module under root with what it reads; the state, of one block of memory, or NULL after an error. width: of
      * a row that it is given. */
@@ -90,6 +91,9 @@ const vit_projector *vit_projector_of(const char *model_type); /* vit_project.c 
 int64_t vit_tokens(const void *state, const tower_media *media, tn_error *err);
 int64_t vit_largest(const void *state, const tower_media *media);
 void vit_forward(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
+
+/* Is the picture's token all that stands for its rows? */
+bool vit_repeats(const void *state);
 
 /* y = the product of x, some rows at a time. */
 void vit_linear(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);

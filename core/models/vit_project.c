@@ -164,10 +164,10 @@ static void run(graph_run *r, const void *state, const vit_picture *picture, con
 }
 
 static const vit_projector projectors[] = {
-    {"llava", -2, false, true, false, build_llava, rows_of, run},
-    {"llava_next", -2, false, true, true, build_llava, rows_of, run},
-    {"mistral3", -1, false, false, false, build_mistral3, rows_of, run},
-    {"internvl", -1, true, true, false, build_internvl, rows_of, run},
+    {"llava", -2, false, true, true, false, build_llava, rows_of, run},
+    {"llava_next", -2, false, true, true, true, build_llava, rows_of, run},
+    {"mistral3", -1, false, false, false, false, build_mistral3, rows_of, run},
+    {"internvl", -1, true, true, false, false, build_internvl, rows_of, run},
 };
 
 const vit_projector *vit_projector_of(const char *model_type)

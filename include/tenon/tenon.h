@@ -22,6 +22,7 @@
 #include <tenon/file.h>
 #include <tenon/kernel.h>
 #include <tenon/machine.h>
+#include <tenon/media.h>
 #include <tenon/model.h>
 #include <tenon/notices.h>
 #include <tenon/plugins.h>

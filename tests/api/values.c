@@ -16,6 +16,9 @@
 enum { WIDTH = 4, ROWS = 3 };
 
 static struct {
+    char *photo;
+    tn_model *seeing;
+    tn_media *media; /* of seeing */
     char *root, *folder, *plugins, *plugin, *config_file, *written, *prefix;
     tn_config *config;
     tn_model *model, *running; /* with a kernel applied; with a session */
@@ -76,6 +79,11 @@ void values_open(void)
     world.stream = needed(tn_stream_new(world.tokenizer, false, &err), &err);
     world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
     world.chat_template = needed(tn_template_open("tests/data/templates/qwen2.5/template.jinja", &err), &err);
+    world.photo = tempdir_path(world.root, "tests/data/media/files/tiny_3x5.png");
+    char *seeing = tempdir_path(world.root, "tests/data/models/qwen2_vl");
+    world.seeing = needed(tn_model_open(seeing, &options, &err), &err);
+    world.media = needed(tn_media_images(world.seeing, (const char *const[]){world.photo}, 1, &err), &err);
+    free(seeing);
     world.file = needed(tn_safetensors_open(LLAMA "/model.safetensors", &err), &err);
     free(llama);
     needed(err.code == TN_OK ? &world : NULL, &err);
@@ -89,8 +97,11 @@ void values_enter(void)
 
 void values_close(void)
 {
-    char *const names[] = {world.root, world.plugins, world.plugin, world.config_file, world.written, world.prefix};
+    char *const names[] = {world.photo,       world.root,    world.plugins, world.plugin,
+                           world.config_file, world.written, world.prefix};
     tn_safetensors_close(world.file);
+    tn_media_free(world.media);
+    tn_model_close(world.seeing);
     tn_template_free(world.chat_template);
     tn_stop_text_free(world.stops);
     tn_stream_free(world.stream);
@@ -274,6 +285,27 @@ static void *get_running(void)
     return world.running;
 }
 
+static void *get_seeing(void)
+{
+    return world.seeing;
+}
+
+static void *get_media(void)
+{
+    return world.media;
+}
+
+static void *make_photos(void)
+{
+    return copied(&world.photo, sizeof world.photo);
+}
+
+/* A prompt with a place for one picture. */
+static void *make_seen(void)
+{
+    return copied((int64_t[]){1, 3, 5, 4, -1}, 5 * sizeof(int64_t)); /* a larger count comes upon what is no id */
+}
+
 static void *get_session(void)
 {
     return world.session;
@@ -316,6 +348,12 @@ static const struct {
 } pointers[] = {
     {NULL, NULL, "tn_error", make_error},
     {"tn_session_new", NULL, "tn_model", get_running},
+    {"tn_media_images", NULL, "tn_model", get_seeing},
+    {"tn_media_expand", NULL, "tn_model", get_seeing},
+    {NULL, NULL, "tn_media", get_media},
+    {"tn_media_images", "files", "char *const", make_photos},
+    {"tn_media_images", "files", "const char *const", make_photos},
+    {"tn_media_expand", "ids", "int64_t", make_seen},
     {NULL, NULL, "tn_model", get_model},
     {NULL, NULL, "tn_session", get_session},
     {"tn_scan", NULL, "tn_config", get_config},

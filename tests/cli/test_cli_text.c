@@ -453,6 +453,46 @@ START_TEST(logits_of_pictures_and_sounds)
 }
 END_TEST
 
+#define SEEING "tests/data/models/qwen2_vl"
+#define PHOTO "tests/data/media/files/exif6_100x60.jpg"
+
+/* The template's one token becomes as many as the picture has rows: 60 by 100 pixels, upright, within 1024 as 24 by 40.
+ */
+START_TEST(run_sees_pictures)
+{
+    process_result r =
+        TENON(NULL, "run", SEEING, "What is this", "--image", PHOTO, "-n4", "--temperature=0", "--json", UNCHECKED);
+    process_result two = TENON(NULL, "run", SEEING, "What is this", "--image", PHOTO, "--image",
+                               "tests/data/media/files/tiny_3x5.png", "-n4", "--temperature=0", "--json", UNCHECKED);
+    json_t *one = printed_json(&r, 0), *both = printed_json(&two, 0), *id;
+    size_t i, seen[2] = {0, 0};
+    json_array_foreach (json_object_get(one, "prompt_ids"), i, id)
+        seen[0] += json_integer_value(id) == 5;
+    json_array_foreach (json_object_get(both, "prompt_ids"), i, id)
+        seen[1] += json_integer_value(id) == 5;
+    ck_assert_uint_eq(seen[0], 24 / 8 * 40 / 8);
+    ck_assert_uint_gt(seen[1], seen[0]);
+    ck_assert_int_eq(json_integer_value(json_object_get(one, "generated_tokens")), 4);
+}
+END_TEST
+
+START_TEST(run_refuses_pictures)
+{
+    static const struct {
+        const char *model, *image, *with, *value, *says;
+    } bad[] = {{"models/demo", PHOTO, "-n", "1", "sees none; leave them out"},
+               {SEEING, "README.md", "-n", "1", "README.md: is no PNG, JPEG or WebP file"},
+               {SEEING, "tests/data/media/files/none.png", "-n", "1", "none.png"},
+               {SEEING, "tests/data/media/files/flat_260x1.png", "-n", "1", "one side may be 200 times the other"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        process_expect_error(
+            TENON(NULL, "run", bad[i].model, "x", "--image", bad[i].image, bad[i].with, bad[i].value, "-q"), 4,
+            bad[i].says, NULL);
+    process_expect_error(TENON(NULL, "run", SEEING, "--tokens", "1,5", "--image", PHOTO), 2,
+                         "--image goes with a prompt", NULL);
+}
+END_TEST
+
 START_TEST(pictures_for_a_model_of_text)
 {
     static const char in[] = "tests/data/models/qwen2_vl/expected.safetensors";
@@ -496,7 +536,7 @@ int main(void)
               run_stops_where_the_model_says, run_reads_a_file, run_refuses_wrong_prompts, run_works_on_ids_alone,
               standard_input_loses_one_final_newline, dynamic_rotary_scaling_has_no_bound, perplexity_is_reproduced,
               perplexity_of_a_window_that_does_not_fit, logits_are_those_of_run, logits_refuses_wrong_input,
-              pictures_for_a_model_of_text);
+              pictures_for_a_model_of_text, run_sees_pictures, run_refuses_pictures);
     tcase_add_loop_test(all, logits_of_pictures_and_sounds, 0, 4);
     return process_main();
 }

@@ -1,0 +1,131 @@
+/* Reading preprocessor_config.json, and what all kinds of processors do. */
+#include "pictures/processor.h"
+
+#include "base/file.h"
+#include "base/nearest.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const processor_kind *const kinds[] = {&processor_qwen,     &processor_glm,     &processor_clip,
+                                              &processor_siglip,   &processor_pixtral, &processor_llava_next,
+                                              &processor_internvl, &processor_gemma3};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+void processor_free(processor *p)
+{
+    free(p);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+/* "Fast" and "Pil" say how, not what. */
+static const processor_kind *find_kind(const config_reader *c)
+{
+    const char *name = config_str(c, "image_processor_type", config_str(c, "feature_extractor_type", ""));
+    const char *names[KINDS];
+    size_t length = strlen(name);
+    for (int i = 0; i < 2; i++) {
+        const char *end = i ? "Pil" : "Fast";
+        if (length > strlen(end) && !strcmp(name + length - strlen(end), end))
+            length -= strlen(end);
+    }
+    for (int i = 0; i < KINDS; i++) {
+        if (strlen(kinds[i]->name) == length && !strncmp(kinds[i]->name, name, length))
+            return kinds[i];
+        names[i] = kinds[i]->name;
+    }
+    const char *near = nearest_of(name, names, KINDS);
+    if (*c->status == TN_OK)
+        config_fail(c, "image_processor_type", "is '%s', which is not supported%s%s", name,
+                    near ? "; the nearest that is: " : "", near ? near : "");
+    return NULL;
+}
+
+static void read_three(const config_reader *c, const char *key, const float *usual, float factor, float *out)
+{
+    int64_t n = config_list(c, key);
+    if (n >= 0 && n != 1 && n != 3)
+        config_fail(c, key, "has %lld numbers, must have 3", (long long)n);
+    for (int i = 0; i < 3; i++) {
+        out[i] = factor * (n < 0 || *c->status != TN_OK ? usual[i] : (float)config_list_f64(c, key, n == 1 ? 0 : i));
+        if (!isfinite(out[i]))
+            config_fail(c, key, "has a number that is none");
+    }
+}
+
+/* Rescaling and normalising as one step. */
+static void read_levels(const config_reader *c, processor *p)
+{
+    static const float zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1}, half[3] = {0.5f, 0.5f, 0.5f};
+    bool normal = config_bool(c, "do_normalize", true), rescaled = config_bool(c, "do_rescale", true);
+    double factor = config_f64(c, "rescale_factor", 1.0 / 255.0);
+    if (!(factor > 0 && factor <= 1))
+        config_fail(c, "rescale_factor", "is %g, must be above 0 and at most 1", factor);
+    float level = rescaled ? (float)(1.0 / factor) : 1.0f;
+    if (normal) {
+        read_three(c, "image_mean", half, level, p->mean);
+        read_three(c, "image_std", half, level, p->std);
+    } else {
+        memcpy(p->mean, zeros, sizeof zeros);
+        for (int i = 0; i < 3; i++)
+            p->std[i] = ones[i] * level;
+    }
+    for (int i = 0; i < 3; i++)
+        if (!(fabsf(p->std[i]) > 1e-6f))
+            config_fail(c, "image_std", "has a 0");
+}
+
+static void read(const config_reader *c, processor *p)
+{
+    if (!(p->kind = find_kind(c)))
+        return;
+    p->filter = (resize_filter)config_i64(c, "resample", (int64_t)p->kind->filter, 0, 3);
+    p->resizes = config_bool(c, "do_resize", true);
+    read_levels(c, p);
+    p->kind->read(c, p);
+}
+
+processor *processor_open(const char *folder, tn_error *err)
+{
+    tn_status status = TN_OK;
+    char *path = file_join(folder, "preprocessor_config.json");
+    processor *p = calloc(1, sizeof *p);
+    config_file *file = path && p ? config_open(path, err) : NULL;
+    if (!path || !p)
+        tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+    if (file) {
+        config_reader c = config_root(file, &status, err);
+        read(&c, p);
+        config_close(file);
+    }
+    free(path);
+    if (file && status == TN_OK && p->kind)
+        return p;
+    free(p);
+    return NULL;
+}
+
+/* ---- running --------------------------------------------------------------------------------------- */
+
+/* What shines through what is transparent is white. */
+static void whiten(picture *p)
+{
+    for (int64_t i = 0; p->keyed && i < p->height * p->width; i++)
+        if (!memcmp(p->rgb + 3 * i, p->key, 3))
+            memset(p->rgb + 3 * i, 255, 3);
+    p->keyed = false;
+}
+
+tn_status processor_run(const processor *p, picture *pictures, int64_t count, processed *out, tn_error *err)
+{
+    *out = (processed){.count = count};
+    for (int64_t i = 0; i < count; i++)
+        whiten(&pictures[i]);
+    processor_job job = {p, pictures, count, out, err};
+    tn_status status = p->kind->run(&job);
+    if (status != TN_OK)
+        processor_release(out);
+    return status;
+}

@@ -1,0 +1,55 @@
+/* Inside core/pictures: what kinds of processors share. */
+#ifndef TENON_CORE_PROCESSOR_H
+#define TENON_CORE_PROCESSOR_H
+
+#include "pictures/pictures.h"
+
+enum { PROCESSOR_CANVASES = 256 };
+
+/* preprocessor_config.json, as far as pictures go. */
+struct processor {
+    const struct processor_kind *kind;
+    resize_filter filter;
+    float mean[3], std[3]; /* of bytes: 255 times those of the file                                       */
+    bool resizes, crops;
+    int64_t size[2], crop[2];  /* height, width; crop: of the middle                                      */
+    int64_t shortest, longest; /* edges, or of Qwen's kind all pixels; 0: none                            */
+    int64_t patch, merge, frames;
+    int64_t canvas[PROCESSOR_CANVASES][2], canvases;
+    int64_t least_tiles, most_tiles, least_crop;
+    bool tiles, thumbnail;
+    double least_ratio;
+};
+
+/* A call. */
+typedef struct processor_job {
+    const processor *p;
+    picture *pictures;
+    int64_t count;
+    processed *out;
+    tn_error *err;
+} processor_job;
+
+typedef struct processor_kind {
+    const char *name; /* image_processor_type without "Fast" or "Pil"                                     */
+    resize_filter filter;
+    void (*read)(const config_reader *c, processor *p);
+    tn_status (*run)(processor_job *j);
+} processor_kind;
+
+/* "size" under either of its forms; a number is both sides, or the shortest edge. */
+void processor_size(const config_reader *c, const char *key, int64_t out[2], int64_t *shortest, int64_t *longest);
+
+/* Room for the result, as out->ndim and out->shape say. */
+tn_status processor_room(processor_job *j);
+
+/* (x - mean) / std of a part of a picture, as planes [3, height, width] whose lines are `line` and whose planes are
+ * `plane` apart. */
+void processor_planes(const processor *p, const picture *from, int64_t top, int64_t left, int64_t height, int64_t width,
+                      float *to, int64_t line, int64_t plane);
+
+/* processor_qwen.c, processor_whole.c, processor_tiles.c */
+extern const processor_kind processor_qwen, processor_glm, processor_clip, processor_siglip, processor_pixtral,
+    processor_llava_next, processor_internvl, processor_gemma3;
+
+#endif

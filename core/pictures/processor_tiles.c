@@ -1,0 +1,279 @@
+/* Pictures that become several of one size: LLaVA-NeXT's tiles behind the whole one, InternVL's before it, Gemma 3's
+ * crops behind it. */
+#include "pictures/processor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_EDGE = 1 << 13, MAX_TILES = 64 };
+
+static void need_size(const config_reader *c, const int64_t size[2])
+{
+    if (size[0] < 1 || size[1] < 1 || size[0] > MAX_EDGE || size[1] > MAX_EDGE)
+        config_fail(c, "size", "must say height and width, or an edge, of 1 to %d pixels", (int)MAX_EDGE);
+}
+
+/* A part of a picture as one of its own. Owned. */
+static tn_status crop(const picture *from, int64_t top, int64_t left, int64_t height, int64_t width, picture *to,
+                      tn_error *err)
+{
+    *to = (picture){.height = height, .width = width, .rgb = malloc((size_t)(height * width) * 3 + 1)};
+    if (!to->rgb)
+        return tn_fail(err, TN_E_MEMORY, "picture", "out of memory for a part of it");
+    for (int64_t y = 0; y < height; y++)
+        memcpy(to->rgb + y * width * 3, from->rgb + ((top + y) * from->width + left) * 3, (size_t)width * 3);
+    return TN_OK;
+}
+
+/* Resizes to height x width and stores parts of tile's size of it, line by line, from *to on. */
+static tn_status store_tiles(processor_job *j, const picture *from, int64_t rows, int64_t columns, float **to)
+{
+    const processor *p = j->p;
+    int64_t h = p->size[0], w = p->size[1];
+    picture now;
+    tn_status status = resize_picture(from, rows * h, columns * w, p->filter, &now, j->err);
+    for (int64_t i = 0; i < rows * columns && status == TN_OK; i++, *to += 3 * h * w)
+        processor_planes(p, &now, i / columns * h, i % columns * w, h, w, *to, w, h * w);
+    pictures_release(&now);
+    return status;
+}
+
+/* ---- LLaVA-NeXT ------------------------------------------------------------------------------------- */
+
+static void read_llava_next(const config_reader *c, processor *p)
+{
+    static const char key[] = "image_grid_pinpoints";
+    static const int64_t usual[][2] = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
+    int64_t n = config_list(c, key), none = 0;
+    p->size[0] = p->size[1] = 224;
+    processor_size(c, "size", p->size, &p->shortest, &none);
+    need_size(c, p->size);
+    p->canvases = n < 0 ? (int64_t)(sizeof usual / sizeof *usual) : n;
+    if (p->canvases < 1 || p->canvases > PROCESSOR_CANVASES) {
+        config_fail(c, key, "has %lld entries, must have 1 to %d", (long long)n, (int)PROCESSOR_CANVASES);
+        p->canvases = 1;
+    }
+    for (int64_t i = 0; i < p->canvases && *c->status == TN_OK; i++)
+        for (int axis = 0; axis < 2; axis++) {
+            int64_t length = n < 0 ? usual[i][axis] : config_list_pair(c, key, i, axis);
+            p->canvas[i][axis] = length;
+            if (length < p->size[axis] || length % p->size[axis] || length > p->size[axis] * MAX_TILES)
+                config_fail(c, key, "has a canvas of %lld pixels by side; it must be 1 to %d tiles of %lld",
+                            (long long)length, (int)MAX_TILES, (long long)p->size[axis]);
+        }
+}
+
+/* The canvas that keeps most of the picture's pixels, of these the one with least left over. */
+static const int64_t *best_canvas(const processor *p, const picture *from)
+{
+    const int64_t *best = p->canvas[0];
+    int64_t most = -1, least = INT64_MAX, own = from->height * from->width;
+    for (int64_t i = 0; i < p->canvases; i++) {
+        const int64_t *c = p->canvas[i];
+        double scale = fmin((double)c[1] / (double)from->width, (double)c[0] / (double)from->height);
+        int64_t kept = (int64_t)((double)from->width * scale) * (int64_t)((double)from->height * scale);
+        kept = kept < own ? kept : own;
+        if (kept > most || (kept == most && c[0] * c[1] - kept < least)) {
+            most = kept;
+            least = c[0] * c[1] - kept;
+            best = c;
+        }
+    }
+    return best;
+}
+
+/* The picture in the middle of a black canvas. */
+static tn_status on_canvas(processor_job *j, const picture *from, const int64_t canvas[2], picture *to)
+{
+    double across = (double)canvas[1] / (double)from->width, down = (double)canvas[0] / (double)from->height;
+    double scale = across < down ? across : down;
+    int64_t h = across < down ? (int64_t)ceil((double)from->height * scale) : canvas[0];
+    int64_t w = across < down ? canvas[1] : (int64_t)ceil((double)from->width * scale);
+    h = h < canvas[0] ? h : canvas[0];
+    w = w < canvas[1] ? w : canvas[1];
+    picture now;
+    *to = (picture){.height = canvas[0], .width = canvas[1], .rgb = calloc((size_t)(canvas[0] * canvas[1]), 3)};
+    if (!to->rgb)
+        return tn_fail(j->err, TN_E_MEMORY, "picture", "out of memory for its canvas");
+    tn_status status = resize_picture(from, h, w, j->p->filter, &now, j->err);
+    int64_t top = (canvas[0] - h) / 2, left = (canvas[1] - w) / 2;
+    for (int64_t y = 0; y < h && status == TN_OK; y++)
+        memcpy(to->rgb + ((top + y) * canvas[1] + left) * 3, now.rgb + y * w * 3, (size_t)w * 3);
+    pictures_release(&now);
+    return status;
+}
+
+static tn_status run_llava_next(processor_job *j)
+{
+    const processor *p = j->p;
+    int64_t h = p->size[0], w = p->size[1], most = 0, *sizes;
+    sizes = j->out->sizes = calloc((size_t)j->count * 2 + 1, sizeof *sizes);
+    if (!sizes)
+        return tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory");
+    for (int64_t i = 0; i < j->count; i++) {
+        const int64_t *canvas = best_canvas(p, &j->pictures[i]);
+        int64_t tiles = canvas[0] / h * (canvas[1] / w) + 1;
+        most = tiles > most ? tiles : most;
+        sizes[2 * i] = j->pictures[i].height;
+        sizes[2 * i + 1] = j->pictures[i].width;
+    }
+    j->out->ndim = 5;
+    memcpy(j->out->shape, (int64_t[]){j->count, most, 3, h, w}, 5 * sizeof *j->out->shape);
+    tn_status status = processor_room(j);
+    for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
+        const picture *from = &j->pictures[i];
+        const int64_t *canvas = best_canvas(p, from);
+        float *to = j->out->pixels + i * most * 3 * h * w;
+        picture whole;
+        status = store_tiles(j, from, 1, 1, &to);
+        if (status == TN_OK)
+            status = on_canvas(j, from, canvas, &whole);
+        if (status == TN_OK)
+            status = store_tiles(j, &whole, canvas[0] / h, canvas[1] / w, &to);
+        if (status == TN_OK)
+            pictures_release(&whole);
+    }
+    return status;
+}
+
+/* ---- InternVL --------------------------------------------------------------------------------------- */
+
+static void read_internvl(const config_reader *c, processor *p)
+{
+    p->size[0] = p->size[1] = 384;
+    processor_size(c, "size", p->size, &p->shortest, &p->longest);
+    need_size(c, p->size);
+    p->tiles = config_bool(c, "crop_to_patches", false);
+    p->thumbnail = config_bool(c, "use_thumbnail", true);
+    p->least_tiles = config_i64(c, "min_patches", 1, 1, MAX_TILES);
+    p->most_tiles = config_i64(c, "max_patches", 12, p->least_tiles, MAX_TILES);
+}
+
+/* Rows and columns of tiles, in the ratio nearest to the picture's; where two are as near, the larger grid if the
+ * picture has more than half of its pixels. */
+static void best_grid(const processor *p, const picture *from, int64_t out[2])
+{
+    double ratio = (double)from->width / (double)from->height, nearest = INFINITY;
+    int64_t own = from->width * from->height;
+    out[0] = out[1] = 1;
+    for (int64_t area = p->least_tiles; area <= p->most_tiles; area++)
+        for (int64_t columns = 1; columns <= area; columns++) {
+            if (area % columns)
+                continue;
+            int64_t rows = area / columns;
+            double distance = fabs(ratio - (double)columns / (double)rows);
+            bool larger = distance == nearest && (double)own > 0.5 * (double)(p->size[0] * p->size[1] * area);
+            if (distance < nearest || larger) {
+                nearest = distance;
+                out[0] = rows;
+                out[1] = columns;
+            }
+        }
+}
+
+static int64_t internvl_count(const processor *p, const picture *from, int64_t grid[2])
+{
+    grid[0] = grid[1] = 1;
+    if (p->tiles)
+        best_grid(p, from, grid);
+    int64_t tiles = grid[0] * grid[1];
+    return tiles + (p->thumbnail && tiles > 1);
+}
+
+static tn_status run_internvl(processor_job *j)
+{
+    const processor *p = j->p;
+    int64_t grid[2], all = 0, *parts = j->out->parts = calloc((size_t)j->count + 1, sizeof *parts);
+    if (!parts)
+        return tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory");
+    for (int64_t i = 0; i < j->count; i++)
+        all += internvl_count(p, &j->pictures[i], grid);
+    j->out->ndim = 4;
+    memcpy(j->out->shape, (int64_t[]){all, 3, p->size[0], p->size[1]}, 4 * sizeof *j->out->shape);
+    tn_status status = processor_room(j);
+    float *to = j->out->pixels;
+    for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
+        int64_t count = internvl_count(p, &j->pictures[i], grid);
+        status = store_tiles(j, &j->pictures[i], grid[0], grid[1], &to);
+        if (status == TN_OK && count > grid[0] * grid[1])
+            status = store_tiles(j, &j->pictures[i], 1, 1, &to);
+        parts[i] = count;
+    }
+    return status;
+}
+
+/* ---- Gemma 3 ---------------------------------------------------------------------------------------- */
+
+static void read_gemma3(const config_reader *c, processor *p)
+{
+    p->size[0] = p->size[1] = 224;
+    processor_size(c, "size", p->size, &p->shortest, &p->longest);
+    need_size(c, p->size);
+    p->tiles = config_bool(c, "do_pan_and_scan", false);
+    p->least_crop = config_i64(c, "pan_and_scan_min_crop_size", 256, 1, MAX_EDGE);
+    p->most_tiles = config_i64(c, "pan_and_scan_max_num_crops", 4, 1, MAX_TILES);
+    p->least_ratio = config_f64(c, "pan_and_scan_min_ratio_to_activate", 1.2);
+}
+
+/* Into how many parts its longer side is cut; 0: it is not. */
+static int64_t crops_of(const processor *p, const picture *from)
+{
+    bool tall = from->height > from->width;
+    int64_t longer = tall ? from->height : from->width, shorter = tall ? from->width : from->height;
+    double ratio = (double)longer / (double)shorter;
+    if (!p->tiles || ratio < p->least_ratio)
+        return 0;
+    int64_t n = (int64_t)floor(ratio + 0.5), fit = longer / p->least_crop;
+    n = n < fit ? n : fit;
+    n = n > 2 ? n : 2;
+    n = n < p->most_tiles ? n : p->most_tiles;
+    int64_t length = (longer + n - 1) / n;
+    return (length < shorter ? length : shorter) < p->least_crop ? 0 : n;
+}
+
+static tn_status store_crops(processor_job *j, const picture *from, int64_t n, float **to)
+{
+    bool tall = from->height > from->width;
+    int64_t longer = tall ? from->height : from->width, length = (longer + n - 1) / n;
+    tn_status status = TN_OK;
+    for (int64_t i = 0; i < n && status == TN_OK; i++) {
+        int64_t at = i * length, left = longer - at < length ? longer - at : length;
+        picture part;
+        if (left < 1)
+            return tn_fail(j->err, TN_E_INPUT, "picture", "cannot be cut into %lld parts", (long long)n);
+        status = crop(from, tall ? at : 0, tall ? 0 : at, tall ? left : from->height, tall ? from->width : left, &part,
+                      j->err);
+        if (status == TN_OK)
+            status = store_tiles(j, &part, 1, 1, to);
+        pictures_release(&part);
+    }
+    return status;
+}
+
+static tn_status run_gemma3(processor_job *j)
+{
+    const processor *p = j->p;
+    int64_t all = j->count, *parts = j->out->parts = calloc((size_t)j->count + 1, sizeof *parts);
+    if (!parts)
+        return tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory");
+    for (int64_t i = 0; i < j->count; i++)
+        all += crops_of(p, &j->pictures[i]);
+    j->out->ndim = 4;
+    memcpy(j->out->shape, (int64_t[]){all, 3, p->size[0], p->size[1]}, 4 * sizeof *j->out->shape);
+    tn_status status = processor_room(j);
+    float *to = j->out->pixels;
+    for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
+        int64_t crops = crops_of(p, &j->pictures[i]);
+        status = store_tiles(j, &j->pictures[i], 1, 1, &to);
+        if (status == TN_OK && crops > 0)
+            status = store_crops(j, &j->pictures[i], crops, &to);
+        parts[i] = 1 + crops;
+    }
+    return status;
+}
+
+const processor_kind processor_llava_next = {"LlavaNextImageProcessor", RESIZE_BICUBIC, read_llava_next,
+                                             run_llava_next};
+const processor_kind processor_internvl = {"GotOcr2ImageProcessor", RESIZE_BICUBIC, read_internvl, run_internvl};
+const processor_kind processor_gemma3 = {"Gemma3ImageProcessor", RESIZE_BILINEAR, read_gemma3, run_gemma3};
