@@ -78,6 +78,7 @@ typedef enum option_id {
     OPT_MAX_AGE,
     OPT_MAX_MB,
     OPT_TYPE,
+    OPT_IMATRIX,
     OPT_COUNT
 } option_id;
 
@@ -172,8 +173,9 @@ tn_status read_prompt_text(const char *path, char **text, size_t *length, tn_err
 bool is_gguf(const char *path);           /* by its name                                                  */
 bool holds_tokenizer(const char *folder); /* one of the files that tn_tokenizer_open reads there            */
 
-/* The tokens of a text file (or standard input), without special ones, by the tokenizer of a checkpoint folder. ids is
- * owned. */
+/* The tokens of a text, or of a text file (or standard input), without special ones, by the tokenizer of a checkpoint
+ * folder. ids is owned. */
+tn_status text_ids(const char *folder, const char *text, size_t length, int64_t **ids, size_t *count, tn_error *err);
 tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err);
 
 /* The whole text or, whatever happens, what was there before: written beside it, for nobody else to read, and renamed.

@@ -136,17 +136,21 @@ bool holds_tokenizer(const char *folder)
     return holds(folder, "tokenizer.json") || holds(folder, "tokenizer.json.gz") || holds(folder, "tokenizer.model");
 }
 
+tn_status text_ids(const char *folder, const char *text, size_t length, int64_t **ids, size_t *count, tn_error *err)
+{
+    tn_tokenizer *tokenizer = tn_tokenizer_open(folder, err);
+    tn_status status = tokenizer ? tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err) : err->code;
+    tn_tokenizer_free(tokenizer);
+    return status;
+}
+
 tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err)
 {
     char *text = NULL;
     size_t length = 0;
-    tn_tokenizer *tokenizer = NULL;
     tn_status status = read_all(path, &text, &length, err);
-    if (status == TN_OK && !(tokenizer = tn_tokenizer_open(folder, err)))
-        status = err->code;
     if (status == TN_OK)
-        status = tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err);
-    tn_tokenizer_free(tokenizer);
+        status = text_ids(folder, text, length, ids, count, err);
     free(text);
     return status;
 }

@@ -140,9 +140,10 @@ static inline bool shards_aligned(const tn_tensor *tensor)
     return size == 0 || (uintptr_t)tensor->data % size == 0;
 }
 
-/* Remembers that it is a parameter of the model: what is left in the end is not. */
-void shards_take(shards *set, const char *name);
+/* Remembers that it is a parameter of the model, which has it at data: what is left in the end is not. */
+void shards_take(shards *set, const char *name, const void *data);
 bool shards_taken(const shards *set, size_t index);
+const void *shards_used(const shards *set, const char *name); /* that data; NULL: it was not taken */
 
 /* A set without files, which finds out what a model is made of: it has what was promised, with zeros that take no
  * memory. dtype: that of the files that it stands for. Owned. */

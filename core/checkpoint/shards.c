@@ -24,6 +24,7 @@ typedef struct located {
     const char *file;
     tn_tensor tensor;
     shards_parts parts;
+    const void *used; /* where the model has it                                                     */
     bool taken, hidden;
 } located;
 
@@ -433,11 +434,19 @@ bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
     return true;
 }
 
-void shards_take(shards *set, const char *name)
+void shards_take(shards *set, const char *name, const void *data)
 {
     size_t i;
-    if (names_find(&set->index, name, &i))
-        set->tensors[i].taken = true;
+    if (!names_find(&set->index, name, &i))
+        return;
+    set->tensors[i].taken = true;
+    set->tensors[i].used = data;
+}
+
+const void *shards_used(const shards *set, const char *name)
+{
+    size_t i;
+    return names_find(&set->index, name, &i) ? set->tensors[i].used : NULL;
 }
 
 bool shards_taken(const shards *set, size_t index)

@@ -384,3 +384,11 @@ tn_status moe_experts_forward(const tn_call *call, tn_error *err)
     moe_experts_combine(&job, &call->out[0]);
     return TN_OK;
 }
+
+bool moe_experts_left(const tn_call *call, experts_job *job)
+{
+    if (!moe_experts_shape(call, job) || job->slots <= 0)
+        return false;
+    experts_layout(job, call->scratch);
+    return true;
+}

@@ -76,4 +76,7 @@ void moe_experts_combine(const experts_job *job, const tn_tensor *y);
 size_t moe_experts_scratch(const tn_call *call);
 tn_status moe_experts_forward(const tn_call *call, tn_error *err);
 
+/* What a forward that has just been performed left in its scratch: start, gathered and activated. False: nothing. */
+bool moe_experts_left(const tn_call *call, experts_job *job);
+
 #endif

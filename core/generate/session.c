@@ -505,9 +505,15 @@ tn_status tn_session_observe(tn_session *s, tn_observer *observer, void *ctx, tn
 {
     if (!s)
         return structs_missing("session", err);
-    s->observer = (run_observer){observer, ctx};
+    s->observer = (run_observer){.see = observer, .ctx = ctx};
     s->arena.observer = s->media.observer = observer ? &s->observer : NULL;
     return TN_OK;
+}
+
+void session_look(tn_session *s, run_look *look, void *ctx)
+{
+    s->observer = (run_observer){.look = look, .ctx = ctx};
+    s->arena.observer = &s->observer;
 }
 
 tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)

@@ -2,7 +2,7 @@
 #ifndef TENON_CORE_SESSION_H
 #define TENON_CORE_SESSION_H
 
-#include <tenon/tenon.h>
+#include "run/observe.h"
 
 /* tn_session_run, which also calls progress (unless NULL) after each chunk with the tokens done; a non-zero return
  * stops with TN_E_CANCELLED and the session as it was before. */
@@ -14,6 +14,9 @@ void session_take_any_logits(tn_session *session);
 
 /* Whether session_run would take this batch, as far as rows, tokens and their number tell. */
 tn_status session_check(const tn_session *session, const tn_batch *batch, tn_error *err);
+
+/* From now on look is called behind each operation that the session performs; its error ends the run. */
+void session_look(tn_session *session, run_look *look, void *ctx);
 
 const tn_model *session_model(const tn_session *session);
 int64_t session_rows(const tn_session *session);

@@ -419,13 +419,13 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
                    shards_file_of(b->weights, full), implied);
         return false;
     }
-    shards_take(b->weights, full);
     b->done_bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
     else if (quantised ? !place_quantised(b, full, form, out)
                        : !(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
         return false;
+    shards_take(b->weights, full, out->data);
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
         build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
         return false;

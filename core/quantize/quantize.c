@@ -38,17 +38,20 @@ static void tell_tensor(const quantize_tensor *t, const quantize_values *v, cons
                          .to = t->to,
                          .values = t->matrices * t->rows * t->columns,
                          .bytes = (int64_t)t->bytes,
-                         .error = v->sums[1] > 0 ? sqrt(v->sums[0] / v->sums[1]) : 0};
+                         .error = v->sums[1] > 0 ? sqrt(v->sums[0] / v->sums[1]) : 0,
+                         .weighed = v->sums[3] > 0 ? sqrt(v->sums[2] / v->sums[3]) : 0,
+                         .unreached = v->unreached};
     if (options->tensor)
         options->tensor(options->ctx, &told);
 }
 
 static tn_status write_file(quantize_plan *p, const char *path, const char *header, size_t size,
-                            const tn_quantize_options *options)
+                            const importance *importance, const tn_quantize_options *options)
 {
     output out = {.fd = -1};
     quantize_values v = {.set = p->model->weights,
                          .factors = p->factors,
+                         .importance = importance,
                          .out = &out,
                          .progress = options->progress,
                          .ctx = options->ctx,
@@ -81,6 +84,7 @@ static void close_plan(quantize_plan *p)
 static tn_status run_plan(quantize_plan *p, const char *out, const tn_quantize_options *options)
 {
     size_t size = 0;
+    importance *importance = NULL;
     tn_status status = TN_OK;
     p->shape = p->model->flow->shape(p->model->arch_state);
     p->config = model_config(p->model, &p->status, p->err);
@@ -97,8 +101,11 @@ static tn_status run_plan(quantize_plan *p, const char *out, const tn_quantize_o
     char *header = make_header(p, &size);
     if (header)
         status = quantize_check(p, p->model->folder, out, header, size, p->err);
+    if (header && status == TN_OK && options->ids)
+        status = importance_collect(p, options, &importance, p->err);
     if (header && status == TN_OK)
-        status = write_file(p, out, header, size, options);
+        status = write_file(p, out, header, size, importance, options);
+    importance_free(importance);
     free(header);
     return p->status != TN_OK ? p->status : status;
 }
@@ -128,6 +135,9 @@ tn_status tn_quantize(const char *model, const char *out, const char *type, cons
     if (options && structs_take(&o, sizeof o, options, "tn_quantize_options", err) != TN_OK)
         return TN_E_USAGE;
     const quantize_recipe *recipe = quantize_recipe_find(type, err);
+    if (recipe && o.ids && !quantize_recipe_weighs(recipe))
+        return tn_fail(err, TN_E_USAGE, "quantize",
+                       "a text changes nothing of %s; leave it out, or choose another type", recipe->name);
     tn_status status = recipe ? write_model(model, out, recipe, &o, &own) : TN_E_USAGE;
     return status == TN_OK || !recipe ? status : tn_fail(err, status, own.where, "%s", own.message);
 }

@@ -49,11 +49,15 @@ typedef struct quantize_plan {
 /* The recipe of that name; NULL: TN_E_USAGE lists them. */
 const quantize_recipe *quantize_recipe_find(const char *name, tn_error *err);
 
+/* Does importance change what is written? */
+bool quantize_recipe_weighs(const quantize_recipe *recipe);
+
 /* quantize_types.c: which type a tensor gets. */
 tn_dtype quantize_type(const quantize_plan *p, const quantize_tensor *t);
 
-/* quantize_names.c: fills in tensors. */
+/* quantize_names.c: fills in tensors; what the checkpoint calls a matrix of one. */
 void quantize_list(quantize_plan *p);
+void quantize_matrix_name(const quantize_tensor *t, int64_t number, char name[QUANTIZE_NAME]);
 
 /* quantize_config.c: keys that say what config.json does, and tensors of frequencies. */
 void quantize_config(quantize_plan *p);

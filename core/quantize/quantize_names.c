@@ -145,3 +145,12 @@ void quantize_list(quantize_plan *p)
             add(p, name, &n, &tensor);
     }
 }
+
+void quantize_matrix_name(const quantize_tensor *t, int64_t number, char name[QUANTIZE_NAME])
+{
+    const char *mark = strchr(t->form, '#');
+    if (mark)
+        text_cut(name, QUANTIZE_NAME, "%.*s%lld%s", (int)(mark - t->form), t->form, (long long)number, mark + 1);
+    else
+        text_cut(name, QUANTIZE_NAME, "%s", t->form);
+}

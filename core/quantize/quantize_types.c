@@ -1,6 +1,8 @@
 /* Which type each tensor gets: what llama.cpp's files of that name have. */
 #include "quantize/quantize.h"
 
+#include "quantize/encode.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -25,6 +27,11 @@ const quantize_recipe *quantize_recipe_find(const char *name, tn_error *err)
     }
     tn_fail(err, TN_E_USAGE, "type", "'%.40s' is no type to quantise to; choose one of %s", name, known);
     return NULL;
+}
+
+bool quantize_recipe_weighs(const quantize_recipe *recipe)
+{
+    return encode_weighs(recipe->usual);
 }
 
 static bool ends_with(const char *name, const char *end)

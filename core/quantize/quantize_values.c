@@ -18,9 +18,10 @@ typedef struct job {
     const quantize_tensor *tensor;
     weight from;
     const float *factors;
-    int64_t first; /* row                                                                               */
+    const float *importance; /* of columns, or NULL                                                     */
+    int64_t first;           /* row                                                                     */
     char *out;
-    double *sums; /* [rows][2]: squares of what each is off by, and of its values                          */
+    double *sums; /* [rows][QUANTIZE_SUMS]                                                                 */
 } job;
 
 /* The checkpoint's row that is row number of the file: neighbours of a head are half a head apart there. */
@@ -52,16 +53,21 @@ static void encode_piece(const job *j, int64_t row, int64_t column, int64_t coun
     float x[PIECE], back[PIECE];
     size_t each = tn_dtype_bytes(j->tensor->to, j->tensor->columns);
     char *out = j->out + (size_t)(row - j->first) * each + tn_dtype_bytes(j->tensor->to, column);
+    const float *importance = j->importance ? j->importance + column : NULL;
     read_values(j, row, column, count, x);
     for (int64_t i = 0; i < count; i++) {
         sums[1] += (double)x[i] * (double)x[i];
         if (!isfinite(x[i]))
             return; /* the sum says so, too */
     }
-    encode_row(j->tensor->to, x, count, out);
+    encode_row(j->tensor->to, x, importance, count, out);
     blocks_to_f32(j->tensor->to, out, 0, count, back);
-    for (int64_t i = 0; i < count; i++)
-        sums[0] += pow((double)back[i] - (double)x[i], 2);
+    for (int64_t i = 0; i < count; i++) {
+        double off = pow((double)back[i] - (double)x[i], 2), weight = importance ? (double)importance[i] : 0;
+        sums[0] += off;
+        sums[2] += weight * off;
+        sums[3] += weight * (double)x[i] * (double)x[i];
+    }
 }
 
 static void encode_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
@@ -71,15 +77,15 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t row = begin; row < end; row++)
         for (int64_t column = 0, n; column < j->tensor->columns; column += n) {
             n = j->tensor->columns - column < PIECE ? j->tensor->columns - column : PIECE;
-            encode_piece(j, j->first + row, column, n, j->sums + 2 * row);
+            encode_piece(j, j->first + row, column, n, j->sums + QUANTIZE_SUMS * row);
         }
 }
 
 /* Adds up in the order of rows, so that threads change nothing. */
-static void add_sums(const double *sums, int64_t rows, double total[2])
+static void add_sums(const double *sums, int64_t rows, double total[QUANTIZE_SUMS])
 {
-    for (int64_t i = 0; i < 2 * rows; i++)
-        total[i % 2] += sums[i];
+    for (int64_t i = 0; i < QUANTIZE_SUMS * rows; i++)
+        total[i % QUANTIZE_SUMS] += sums[i];
 }
 
 static tn_status write_matrix(quantize_values *v, const quantize_tensor *t, job *j)
@@ -88,12 +94,12 @@ static tn_status write_matrix(quantize_values *v, const quantize_tensor *t, job 
     int64_t most = CHUNK / (int64_t)(t->columns * (int64_t)sizeof(float)) + 1, rows = t->rows < most ? t->rows : most;
     size_t each = tn_dtype_bytes(t->to, t->columns);
     j->out = malloc((size_t)rows * each);
-    j->sums = malloc(2 * (size_t)rows * sizeof *j->sums);
+    j->sums = malloc(QUANTIZE_SUMS * (size_t)rows * sizeof *j->sums);
     if (!j->out || !j->sums)
         status = tn_fail(v->err, TN_E_MEMORY, v->out->path, "out of memory for tensor '%s'", t->name);
     for (int64_t n; j->first < t->rows && status == TN_OK; j->first += n) {
         n = t->rows - j->first < rows ? t->rows - j->first : rows;
-        memset(j->sums, 0, 2 * (size_t)n * sizeof *j->sums);
+        memset(j->sums, 0, QUANTIZE_SUMS * (size_t)n * sizeof *j->sums);
         tn_parallel_for(n, 1, encode_rows, j);
         add_sums(j->sums, n, v->sums);
         status = output_write(v->out, j->out, (size_t)n * each, v->err);
@@ -111,11 +117,7 @@ static tn_status find_matrix(quantize_values *v, const quantize_tensor *t, int64
                              shards_parts *parts, weight *w)
 {
     char name[QUANTIZE_NAME];
-    const char *mark = strchr(t->form, '#');
-    if (mark)
-        text_cut(name, sizeof name, "%.*s%lld%s", (int)(mark - t->form), t->form, (long long)number, mark + 1);
-    else
-        text_cut(name, sizeof name, "%s", t->form);
+    quantize_matrix_name(t, number, name);
     if (!shards_get(v->set, name, codes))
         return tn_fail(v->err, TN_E_INPUT, v->out->path, "tensor '%s' is missing in a stack of %" PRId64, name,
                        t->matrices);
@@ -125,6 +127,17 @@ static tn_status find_matrix(quantize_values *v, const quantize_tensor *t, int64
     *w = weight_make(codes, parts->scale.dtype ? &parts->scale : NULL, parts->zero.dtype ? &parts->zero : NULL,
                      parts->group.dtype ? &parts->group : NULL);
     return TN_OK;
+}
+
+/* That of the matrix; a stack's that has none is counted. */
+static const float *find_importance(quantize_values *v, const quantize_tensor *t, int64_t number)
+{
+    char name[QUANTIZE_NAME];
+    quantize_matrix_name(t, number, name);
+    bool weighs = v->importance && t->ndim > 1 && encode_weighs(t->to);
+    const float *found = weighs ? importance_of(v->importance, name) : NULL;
+    v->unreached += weighs && t->ndim > 2 && !found;
+    return found;
 }
 
 static tn_status check_sums(const quantize_values *v, const quantize_tensor *t)
@@ -141,13 +154,15 @@ tn_status quantize_values_write(quantize_values *v, const quantize_tensor *t)
 {
     static const char zeros[QUANTIZE_ALIGN];
     tn_status status = TN_OK;
-    v->sums[0] = v->sums[1] = 0;
+    memset(v->sums, 0, sizeof v->sums);
+    v->unreached = 0;
     for (int64_t i = 0; i < t->matrices && status == TN_OK; i++) {
         tn_tensor codes;
         shards_parts parts;
         job j = {.tensor = t, .factors = v->factors};
         if (t->made < 0)
             status = find_matrix(v, t, i, &codes, &parts, &j.from);
+        j.importance = find_importance(v, t, i);
         if (status == TN_OK)
             status = write_matrix(v, t, &j);
     }

@@ -67,7 +67,9 @@ tn_status observe_step(const arena *a, const graph_binding *bound, const tn_call
     if (status == TN_OK) /* what is only lined up has not been done */
         status = device_sync(a->device, err);
     double end = clock_seconds();
-    if (status != TN_OK)
+    if (status == TN_OK && a->observer->look)
+        status = a->observer->look(a->observer->ctx, call, err);
+    if (status != TN_OK || !a->observer->see)
         return status;
     const tn_event event = {.size = sizeof event,
                             .op = call->op,

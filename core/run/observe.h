@@ -6,9 +6,13 @@
 
 #include <tenon/session.h>
 
+/* Looks at a call that was performed: inputs, outputs and scratch are as it left them. */
+typedef tn_status run_look(void *ctx, const tn_call *call, tn_error *err);
+
 /* Who sees the calls made with an arena. */
 typedef struct run_observer {
     tn_observer *see; /* NULL: nobody                                                            */
+    run_look *look;   /* the same                                                                */
     void *ctx;
 } run_observer;
 

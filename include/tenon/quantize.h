@@ -15,15 +15,22 @@ typedef struct tn_quantized {
     tn_dtype from, to;
     int64_t values, bytes; /* how many it has; what they take now                                      */
     double error;          /* root of the mean square that values are off by, over that of the values  */
+    double weighed;        /* the same with squares weighed by importance; 0: none is known             */
+    int64_t unreached;     /* experts of it that none of the ids reached: their columns count alike     */
 } tn_quantized;
 
 typedef struct tn_quantize_options {
     uint32_t size;
     int32_t threads; /* as in tn_model_options                                                    */
-    /* Called while values are written with 0 <= done <= total; a non-zero return cancels. May be NULL. */
+    /* Called while ids are read and then while values are written, with 0 <= done <= total; a non-zero return cancels.
+     * May be NULL. */
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
     void (*tensor)(void *ctx, const tn_quantized *tensor); /* behind each tensor, in order. May be NULL      */
     void *ctx;
+    /* Tokens of a text, at least 128 (tn_tokenizer_encode); NULL: none. The model reads them first, and the mean square
+     * of what each column of a matrix meets is how much it counts what its values are off by. Not for Q8_0 and FP8. */
+    const int64_t *ids;
+    int64_t id_count;
 } tn_quantize_options;
 
 /* Writes model, which tn_model_open opens, as out. type is Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, IQ4_NL or MXFP4: out is a

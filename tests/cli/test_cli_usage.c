@@ -135,7 +135,7 @@ static const wrong_line wrong_lines[] = {
     {{"logits", "m", "--output", "/tmp/x"}, "no input file given; add --input FILE.safetensors"},
     {{"logits", "m", "--input", "x"}, "no output file given"},
     {{"perplexity", "m"}, "MODEL and FILE are needed; usage: tenon perplexity MODEL FILE"},
-    {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT --type TYPE"},
+    {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT --type TYPE [--imatrix FILE]"},
     {{"quantize", "m", "o"}, "tenon: quantize: --type is needed; see tenon quantize --help"},
     {{"quantize", "m", "o", "--type=Q4_0"}, "tenon: quantize: o: the file's name must end in .gguf"},
     {{"quantize", "m", "o", "--type=Q4"},

@@ -38,7 +38,7 @@ START_TEST(types_of_32_values_have_the_bits_of_gguf_py)
     ck_assert(tn_safetensors_get(golden, tn_dtype_name(dtype), &want));
     ck_assert_uint_le(tn_dtype_bytes(dtype, count), sizeof out);
     ck_assert_int_eq(tn_tensor_count(&want), (int64_t)tn_dtype_bytes(dtype, count));
-    encode_row(dtype, x.data, count, out);
+    encode_row(dtype, x.data, NULL, count, out);
     for (int64_t i = 0; i < tn_tensor_count(&want); i++)
         ck_assert_msg(out[i] == ((const uint8_t *)want.data)[i], "%s byte %lld of block %lld", tn_dtype_name(dtype),
                       (long long)i % (long long)tn_dtype_block_bytes(dtype),
@@ -52,7 +52,7 @@ static double off_by(tn_dtype dtype, const float *row, int64_t count)
     uint8_t blocks[256 * 4];
     float back[256];
     double sum = 0;
-    encode_row(dtype, row, count, blocks);
+    encode_row(dtype, row, NULL, count, blocks);
     blocks_to_f32(dtype, blocks, 0, count, back);
     for (int64_t i = 0; i < count; i++)
         sum += pow((double)back[i] - (double)row[i], 2);
@@ -113,7 +113,7 @@ START_TEST(odd_rows)
                 uint8_t blocks[1024];
                 for (int i = step / 2; i < 256; i += step)
                     row[i] = values[v];
-                encode_row(d, row, 256, blocks);
+                encode_row(d, row, NULL, 256, blocks);
                 blocks_to_f32(d, blocks, 0, 256, back);
                 for (int i = 0; i < 256; i++)
                     ck_assert_msg(fabsf(back[i] - row[i]) <= 0.01f * fabsf(values[v]) + 1e-38f, "%s: %g for %g",
