@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Ctrl-C, or the like, between two tensors: what has been written beside OUT goes first. A second one ends the program
- * at once. */
+/* Ctrl-C, or the like, is looked at where progress is told: what has been written beside OUT goes first. A second one
+ * ends the program at once. */
 static volatile sig_atomic_t ended_by;
 
 static void on_signal(int number)

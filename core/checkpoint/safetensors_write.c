@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DATA_ALIGN 8 /* the header is padded so that the data start at a multiple, as the reference library does */
+enum { PIECE = 1 << 24 }; /* bytes that are written at a time                                               */
+#define DATA_ALIGN 8      /* the header is padded so that the data start at a multiple, as the reference library does */
 
 static tn_status check_tensor(const char *path, const tn_named_tensor *named, tn_error *err)
 {
@@ -108,7 +109,32 @@ static char *make_header(const char *path, const tn_named_tensor **order, size_t
     return block;
 }
 
+typedef struct writer {
+    output out;
+    int (*progress)(void *ctx, int64_t done, int64_t total);
+    void *ctx;
+    int64_t done, total;
+} writer;
+
+static tn_status write_data(writer *w, const tn_tensor *t, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (int64_t at = 0, bytes = byte_count(t), n; at < bytes && status == TN_OK; at += n, w->done += n) {
+        n = bytes - at < PIECE ? bytes - at : PIECE;
+        status = output_write(&w->out, (const char *)t->data + at, (size_t)n, err);
+        if (status == TN_OK && w->progress && w->progress(w->ctx, w->done + n, w->total))
+            status = tn_fail(err, TN_E_CANCELLED, w->out.path, "cancelled");
+    }
+    return status;
+}
+
 tn_status tn_safetensors_write(const char *path, const tn_named_tensor *tensors, size_t count, tn_error *err)
+{
+    return safetensors_write(path, tensors, count, NULL, NULL, err);
+}
+
+tn_status safetensors_write(const char *path, const tn_named_tensor *tensors, size_t count,
+                            int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err)
 {
     if (!path || !path[0])
         return tn_fail(err, TN_E_USAGE, NULL, "no path given to write tensors to");
@@ -123,20 +149,22 @@ tn_status tn_safetensors_write(const char *path, const tn_named_tensor *tensors,
     for (size_t i = 0; i < count; i++)
         order[i] = &tensors[i];
     qsort(order, count, sizeof *order, compare_size_name);
-    output out = {.fd = -1};
+    writer w = {.out = {.fd = -1}, .progress = progress, .ctx = ctx};
     size_t size = 0;
     tn_error why = TN_ERROR_INIT;
     char *header = make_header(path, order, count, &size, &why);
     tn_status status = why.code;
     if (header)
-        status = output_open(&out, path, &why);
+        status = output_open(&w.out, path, &why);
     if (status == TN_OK)
-        status = output_write(&out, header, size, &why);
+        status = output_write(&w.out, header, size, &why);
+    for (size_t i = 0; i < count; i++)
+        w.total += byte_count(&tensors[i].tensor);
     for (size_t i = 0; i < count && status == TN_OK; i++)
-        status = output_write(&out, order[i]->tensor.data, (size_t)byte_count(&order[i]->tensor), &why);
+        status = write_data(&w, &order[i]->tensor, &why);
     if (status == TN_OK)
-        status = output_commit(&out, &why);
-    output_close(&out);
+        status = output_commit(&w.out, &why);
+    output_close(&w.out);
     free(header);
     free(order);
     return status == TN_OK ? TN_OK : tn_fail(err, status, why.where, "%s", why.message);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json_memory.h"
 #include "base/output.h"
+#include "checkpoint/safetensors.h"
 #include "op/weight.h"
 #include "quantize/encode.h"
 
@@ -19,12 +20,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 128, LARGEST = 448, NAME = 256, FILE_LIMIT = 256 << 20 };
+/* CHUNK: values that are encoded before progress is told. */
+enum { BLOCK = 128, CHUNK = 1 << 20, LARGEST = 448, NAME = 256, FILE_LIMIT = 256 << 20 };
 
 /* One matrix at work. */
 typedef struct job {
     weight from;
     int64_t rows, columns;
+    int64_t first; /* of the rows of blocks that are encoded together                                     */
     uint8_t *codes;
     float *scales;
     double *sums; /* of each row of blocks: squares of what values are off by, and of values              */
@@ -76,7 +79,7 @@ static void encode_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const job *j = ctx;
     (void)thread;
-    for (int64_t b = begin; b < end; b++)
+    for (int64_t b = j->first + begin; b < j->first + end; b++)
         for (int64_t column = 0; column < j->columns; column += BLOCK) {
             int64_t last = (b + 1) * BLOCK, n = j->columns - column;
             encode_square(j, b * BLOCK, last < j->rows ? last : j->rows, column, n < BLOCK ? n : BLOCK,
@@ -127,10 +130,29 @@ static tn_status tell(folder *f, const char *name, const tn_tensor *t, const job
     told.error = sums[1] > 0 ? sqrt(sums[0] / sums[1]) : 0;
     if (f->options->tensor)
         f->options->tensor(f->options->ctx, &told);
-    f->done += told.values;
-    if (f->options->progress && f->options->progress(f->options->ctx, name, f->done, f->total))
+    return TN_OK;
+}
+
+static tn_status tell_progress(const folder *f, const char *name, int64_t done, int64_t total)
+{
+    if (f->options->progress && f->options->progress(f->options->ctx, name, done, total))
         return tn_fail(f->err, TN_E_CANCELLED, f->model->folder, "cancelled");
     return TN_OK;
+}
+
+/* Some rows of blocks at a time, behind which it may be cancelled. */
+static tn_status encode_matrix(folder *f, const char *name, job *j)
+{
+    int64_t rows = blocks_of(j->rows), most = CHUNK / (BLOCK * j->columns) + 1;
+    tn_status status = TN_OK;
+    for (int64_t n; j->first < rows && status == TN_OK; j->first += n) {
+        n = rows - j->first < most ? rows - j->first : most;
+        tn_parallel_for(n, 1, encode_blocks, j);
+        int64_t end = (j->first + n) * BLOCK;
+        status = tell_progress(f, name, f->done + (end < j->rows ? end : j->rows) * j->columns, f->total);
+    }
+    f->done += j->rows * j->columns;
+    return status;
 }
 
 static tn_status add_matrix(folder *f, const char *name, const tn_tensor *t)
@@ -144,7 +166,9 @@ static tn_status add_matrix(folder *f, const char *name, const tn_tensor *t)
     if (!j.sums)
         return TN_E_MEMORY;
     snprintf(scale_name, strlen(name) + sizeof "_scale_inv", "%s_scale_inv", name);
-    tn_parallel_for(grid[0], 1, encode_blocks, &j);
+    tn_status status = encode_matrix(f, name, &j);
+    if (status != TN_OK)
+        return status;
     add(f, name, tn_tensor_dense(j.codes, TN_F8_E4M3, 2, t->shape));
     add(f, scale_name, tn_tensor_dense(j.scales, TN_F32, 2, grid));
     return tell(f, name, t, &j);
@@ -262,10 +286,16 @@ static tn_status copy_files(const folder *f)
     return status;
 }
 
-static tn_status write_weights(const folder *f)
+static int written(void *ctx, int64_t done, int64_t total)
+{
+    const folder *f = ctx;
+    return f->options->progress ? f->options->progress(f->options->ctx, "writing", done, total) : 0;
+}
+
+static tn_status write_weights(folder *f)
 {
     char *path = path_of(f, f->path, "model.safetensors");
-    tn_status status = path ? tn_safetensors_write(path, f->tensors, f->count, f->err) : TN_E_MEMORY;
+    tn_status status = path ? safetensors_write(path, f->tensors, f->count, written, f, f->err) : TN_E_MEMORY;
     free(path);
     return status;
 }

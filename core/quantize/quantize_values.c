@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values at a time: whole blocks of every type, and bytes that are encoded before they are written. */
-enum { PIECE = 2048, CHUNK = 1 << 24 };
+/* Values at a time: whole blocks of every type; and what is encoded before it is written, and progress told, which may
+ * cancel: a tenth of a second's work. */
+enum { PIECE = 2048, CHUNK = 1 << 20 };
 
 /* Rows of one matrix that are encoded together. */
 typedef struct job {
@@ -91,7 +92,7 @@ static void add_sums(const double *sums, int64_t rows, double total[QUANTIZE_SUM
 static tn_status write_matrix(quantize_values *v, const quantize_tensor *t, job *j)
 {
     tn_status status = TN_OK;
-    int64_t most = CHUNK / (int64_t)(t->columns * (int64_t)sizeof(float)) + 1, rows = t->rows < most ? t->rows : most;
+    int64_t most = CHUNK / t->columns + 1, rows = t->rows < most ? t->rows : most;
     size_t each = tn_dtype_bytes(t->to, t->columns);
     j->out = malloc((size_t)rows * each);
     j->sums = malloc(QUANTIZE_SUMS * (size_t)rows * sizeof *j->sums);

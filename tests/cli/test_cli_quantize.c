@@ -4,8 +4,13 @@
 #include "tempdir.h"
 
 #include <check.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static double perplexity_of(const char *model)
 {
@@ -80,9 +85,88 @@ START_TEST(texts_that_say_nothing)
 }
 END_TEST
 
+/* ---- Ctrl-C ------------------------------------------------------------------------------------------------ */
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static pid_t start(const char *const *arguments)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    return process_start(arguments, dup(null), dup(null), null);
+}
+
+/* Either all of OUT is there, or what was before; nothing else ever. */
+static void expect_end(const char *folder, const char *out, bool was_there, int ended)
+{
+    size_t size;
+    ck_assert_msg(ended == 0 || ended == 128 + SIGINT, "status %d", ended);
+    ck_assert_uint_eq(tempdir_count(folder), was_there || ended == 0);
+    if (!was_there || ended == 0)
+        return;
+    char *left = tempdir_read(out, &size);
+    ck_assert_str_eq(left, "before");
+    free(left);
+}
+
+static const struct interrupted {
+    const char *name, *type, *text; /* text NULL: none                                              */
+} interrupted[] = {{"out.gguf", "Q4_K_M", NULL}, {"out.gguf", "Q4_0", "models/demo/heldout.txt"}, {"out", "FP8", NULL}};
+
+/* A run that is interrupted after so many seconds, or never. */
+static void interrupt_after(const struct interrupted *c, double wait)
+{
+    bool file = strcmp(c->type, "FP8") != 0;
+    const char *folder = tempdir_new(), *out = tempdir_at(folder, c->name);
+    const char *const arguments[] = {
+        "quantize", "models/demo", out, "--quiet", "--type", c->type, c->text ? "--imatrix" : NULL, c->text, NULL};
+    double whole = floor(wait);
+    if (file)
+        tempdir_write(out, "before", 6);
+    pid_t pid = start(arguments);
+    nanosleep(&(struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((wait - whole) * 1e9)}, NULL);
+    if (wait > 0)
+        kill(pid, SIGINT);
+    expect_end(folder, out, file, process_wait(pid));
+}
+
+/* At moments spread over a whole run and somewhat beyond. */
+START_TEST(interrupts_leave_no_files)
+{
+    enum { MOMENTS = 12 };
+    double began = seconds();
+    interrupt_after(&interrupted[_i], 0);
+    double usual = seconds() - began;
+    for (int i = 0; i < MOMENTS; i++)
+        interrupt_after(&interrupted[_i], usual * 1.1 * (i + 0.5) / MOMENTS);
+}
+END_TEST
+
+/* While the text is read, which takes longer than it takes to ask: the handler is there, and it is heard. */
+START_TEST(an_interrupt_is_heard)
+{
+    const char *folder = tempdir_new(), *out = tempdir_at(folder, "out.gguf");
+    const char *const arguments[] = {
+        "quantize", "models/demo", out, "--type=Q4_0", "--imatrix=models/demo/heldout.txt", "--threads=1", NULL};
+    tempdir_write(out, "before", 6);
+    pid_t pid = start(arguments);
+    process_await_handler(pid, SIGINT, true);
+    kill(pid, SIGINT);
+    int ended = process_wait(pid);
+    ck_assert_int_eq(ended, 128 + SIGINT);
+    expect_end(folder, out, true, ended);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tcase = suite_open("quantize", 120);
-    suite_add(tcase, a_table_of_tensors, the_demo_reads_as_well, a_text_says_what_counts, texts_that_say_nothing);
+    suite_add(tcase, a_table_of_tensors, the_demo_reads_as_well, a_text_says_what_counts, texts_that_say_nothing,
+              an_interrupt_is_heard);
+    tcase_add_loop_test(tcase, interrupts_leave_no_files, 0, sizeof interrupted / sizeof *interrupted);
     return suite_run();
 }

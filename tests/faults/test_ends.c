@@ -5,7 +5,6 @@
 #include "suite.h"
 #include "tempdir.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,17 +18,6 @@
 
 #define LLAMA "tests/data/models/llama"
 #define MOMENTS 20
-
-static size_t files_in(const char *folder)
-{
-    size_t count = 0;
-    DIR *list = opendir(folder);
-    ck_assert_ptr_nonnull(list);
-    for (struct dirent *entry; (entry = readdir(list));)
-        count += entry->d_name[0] != '.';
-    closedir(list);
-    return count;
-}
 
 /* Moments spread over what a whole run takes, and somewhat beyond. */
 static void signal_at_moments(int number, int status)
@@ -52,7 +40,7 @@ static void signal_at_moments(int number, int status)
         kill(pid, number);
         int ended = process_wait(pid);
         ck_assert_msg(ended == 0 || ended == status, "moment %d: status %d", i, ended);
-        size_t left = files_in(folder), whole = tempdir_exists(path);
+        size_t left = tempdir_count(folder), whole = tempdir_exists(path);
         ck_assert_msg(left == whole && (ended != 0 || whole), "moment %d: %zu files, %zu of them the result", i, left,
                       whole);
     }
@@ -78,7 +66,7 @@ START_TEST(files_that_may_not_grow)
     process_result printed = TENON(NULL, "inspect", "models/demo", "--kernels=none", "--format=json");
     setrlimit(RLIMIT_FSIZE, &before);
     process_expect_error(r, 4, "cannot write", "File too large", NULL);
-    ck_assert_uint_eq(files_in(folder), 0);
+    ck_assert_uint_eq(tempdir_count(folder), 0);
     ck_assert_int_eq(printed.status, 1);
 }
 END_TEST

@@ -108,34 +108,57 @@ END_TEST
 
 enum { MOST_TENSORS = 64, WIDTH = 64 };
 
-/* The little model of tests/data with a vocabulary of another size, whose embeddings are zeros. */
-static char *model_of(const char *tokenizer, int64_t vocab)
+/* text with the number behind key replaced. Owned. */
+static char *with_number(const char *text, const char *key, int64_t number)
+{
+    char *changed = NULL;
+    const char *at = strstr(text, key);
+    ck_assert_ptr_nonnull(at);
+    at += strlen(key);
+    ck_assert_int_ge(
+        asprintf(&changed, "%.*s%lld%s", (int)(at - text), text, (long long)number, at + strspn(at, "0123456789")), 0);
+    return changed;
+}
+
+/* Zeros in the place of what a vocabulary or MLPs of another size change. */
+static tn_tensor resized(const char *name, tn_tensor t, float *zeros, int64_t vocab, int64_t inter)
+{
+    int64_t rows = strstr(name, "embed_tokens")                           ? vocab
+                   : strstr(name, "gate_proj") || strstr(name, "up_proj") ? inter
+                                                                          : 0;
+    if (rows)
+        return tn_tensor_dense(zeros, TN_F32, 2, (int64_t[]){rows, WIDTH});
+    return strstr(name, "down_proj") ? tn_tensor_dense(zeros, TN_F32, 2, (int64_t[]){WIDTH, inter}) : t;
+}
+
+/* The little model of tests/data with a vocabulary and MLPs of other sizes. tokenizer: or NULL. */
+static char *model_of(const char *tokenizer, int64_t vocab, int64_t inter)
 {
     tn_error err = TN_ERROR_INIT;
     tn_named_tensor tensors[MOST_TENSORS];
     size_t count = 0, size;
-    char *folder = tempdir_new(), from[256], config[4096];
+    char *folder = tempdir_new(), from[256];
     tn_safetensors *file = tn_safetensors_open("tests/data/models/llama_llama3_rope/model.safetensors", &err);
-    float *zeros = calloc((size_t)(vocab * WIDTH), sizeof *zeros);
+    float *zeros = calloc((size_t)((vocab > inter ? vocab : inter) * WIDTH), sizeof *zeros);
     ck_assert_msg(file && zeros, "%s", err.message);
     for (; count < tn_safetensors_count(file) && count < MOST_TENSORS; count++) {
         tensors[count].name = tn_safetensors_name(file, count);
         ck_assert(tn_safetensors_get(file, tensors[count].name, &tensors[count].tensor));
-        if (!strcmp(tensors[count].name, "model.embed_tokens.weight"))
-            tensors[count].tensor = tn_tensor_dense(zeros, TN_F32, 2, (int64_t[]){vocab, WIDTH});
+        tensors[count].tensor = resized(tensors[count].name, tensors[count].tensor, zeros, vocab, inter);
     }
     ck_assert_int_eq(tn_safetensors_write(tempdir_at(folder, "model.safetensors"), tensors, count, &err), TN_OK);
-    char *text = tempdir_read("tests/data/models/llama_llama3_rope/config.json", &size),
-         *at = strstr(text, "\"vocab_size\": 264");
-    ck_assert_ptr_nonnull(at);
-    snprintf(config, sizeof config, "%.*s\"vocab_size\": %lld%s", (int)(at - text), text, (long long)vocab,
-             at + strlen("\"vocab_size\": 264"));
+    char *text = tempdir_read("tests/data/models/llama_llama3_rope/config.json", &size);
+    char *words = with_number(text, "\"vocab_size\": ", vocab);
+    char *config = with_number(words, "\"intermediate_size\": ", inter);
     tempdir_put(folder, "config.json", config);
-    snprintf(from, sizeof from, "tests/data/tokenizers/%s/tokenizer.json", tokenizer);
-    tempdir_copy_file(from, folder, "tokenizer.json");
+    snprintf(from, sizeof from, "tests/data/tokenizers/%s/tokenizer.json", tokenizer ? tokenizer : "");
+    if (tokenizer)
+        tempdir_copy_file(from, folder, "tokenizer.json");
     tn_safetensors_close(file);
     free(zeros);
     free(text);
+    free(words);
+    free(config);
     return folder;
 }
 
@@ -158,7 +181,7 @@ START_TEST(a_tokenizer_is_written)
     const struct vocabulary *v = &vocabularies[_i];
     static const char text[] = "Nobody's  code is\n\tfinished, 2026: naïve 世界 <|endoftext|>";
     tn_error err = TN_ERROR_INIT;
-    char *folder = model_of(v->name, v->size), *out = tempdir_at(tempdir_new(), "q.gguf");
+    char *folder = model_of(v->name, v->size, 104), *out = tempdir_at(tempdir_new(), "q.gguf");
     int64_t *ids[2];
     size_t count[2];
     tn_status status = quantize(folder, out, "Q4_0", &err);
@@ -202,26 +225,54 @@ START_TEST(a_folder_of_fp8)
 }
 END_TEST
 
+/* When to cancel: at the first call in the middle of a tensor, or of what is being written. */
+typedef struct stopping {
+    const char *what; /* whose calls count; NULL: of any                                             */
+    char last[64];
+    int calls;
+} stopping;
+
 static int stop(void *ctx, const char *what, int64_t done, int64_t total)
 {
-    (void)what;
+    stopping *s = ctx;
     ck_assert(done > 0 && done <= total);
-    return ++*(int *)ctx == 3;
+    bool again = !strcmp(s->last, what);
+    snprintf(s->last, sizeof s->last, "%s", what);
+    s->calls += again;
+    return again && (!s->what || !strcmp(s->what, what));
 }
 
+/* A matrix is so large that it is looked at more than once whether to go on. */
 START_TEST(cancelling_leaves_what_was_there)
 {
     tn_error err = TN_ERROR_INIT;
-    int calls = 0;
+    stopping s = {0};
     size_t size;
-    const char *out = tempdir_at(tempdir_new(), "q.gguf");
-    tn_quantize_options o = {.size = sizeof o, .progress = stop, .ctx = &calls};
+    const char *folder = tempdir_new(), *out = tempdir_at(folder, "q.gguf");
+    tn_quantize_options o = {.size = sizeof o, .progress = stop, .ctx = &s};
     tempdir_write(out, "before", 6);
-    ck_assert_int_eq(tn_quantize("tests/data/models/qwen3", out, "Q4_0", &o, &err), TN_E_CANCELLED);
-    ck_assert_int_eq(calls, 3);
+    ck_assert_int_eq(tn_quantize(model_of("gpt-2", 50257, 104), out, "Q4_0", &o, &err), TN_E_CANCELLED);
+    ck_assert_int_eq(s.calls, 1);
+    ck_assert_str_eq(s.last, "token_embd.weight");
     char *left = tempdir_read(out, &size);
     ck_assert_str_eq(left, "before");
+    ck_assert_int_eq(tempdir_count(folder), 1);
     free(left);
+}
+END_TEST
+
+/* The same of a folder: matrices of layers are many blocks, and then all of it is written. */
+START_TEST(cancelling_a_folder)
+{
+    static const char *const what[] = {NULL, "writing"};
+    tn_error err = TN_ERROR_INIT;
+    stopping s = {.what = what[_i]};
+    const char *folder = tempdir_new();
+    tn_quantize_options o = {.size = sizeof o, .progress = stop, .ctx = &s};
+    ck_assert_int_eq(tn_quantize(model_of(NULL, 264, 40000), tempdir_at(folder, "out"), "FP8", &o, &err),
+                     TN_E_CANCELLED);
+    ck_assert(s.calls > 0 && (!s.what || !strcmp(s.last, s.what)));
+    ck_assert_int_eq(tempdir_count(folder), 0);
 }
 END_TEST
 
@@ -272,5 +323,6 @@ int main(void)
     tcase_add_loop_test(tcase, a_tokenizer_is_written, 0, sizeof vocabularies / sizeof *vocabularies);
     suite_add(tcase, a_folder_of_fp8, cancelling_leaves_what_was_there, threads_change_nothing,
               a_file_is_written_again);
+    tcase_add_loop_test(tcase, cancelling_a_folder, 0, 2);
     return suite_run();
 }

@@ -121,3 +121,14 @@ void tempdir_copy(const char *from_folder, const char *to_folder)
     }
     closedir(dir);
 }
+
+size_t tempdir_count(const char *folder)
+{
+    size_t count = 0;
+    DIR *list = opendir(folder);
+    need(list != NULL, folder);
+    for (struct dirent *entry; (entry = readdir(list));)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(list);
+    return count;
+}

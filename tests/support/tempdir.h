@@ -19,6 +19,7 @@ void *tempdir_read(const char *path, size_t *size); /* owned: free(); ends in NU
 void tempdir_put(const char *folder, const char *name, const char *text);     /* folder/name with this text */
 void tempdir_copy_file(const char *from, const char *folder, const char *as); /* as folder/as                */
 bool tempdir_exists(const char *path);
+size_t tempdir_count(const char *folder); /* what is in it                                          */
 void tempdir_copy(const char *from_folder, const char *to_folder); /* plain files only             */
 
 #endif
