@@ -62,7 +62,8 @@ static const gguf_rename shared_experts[] = {{"ffn_gate_shexp", "mlp.shared_expe
 
 static const gguf_rename gemma[] = {{"ffn_norm", "pre_feedforward_layernorm"}, {0}};
 
-static const gguf_rename gpt_oss[] = {{"ffn_gate_inp", "mlp.router"},
+static const gguf_rename gpt_oss[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                      {"ffn_gate_inp", "mlp.router"},
                                       {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias"},
                                       {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
                                       {0}};
@@ -149,10 +150,9 @@ const gguf_arch *gguf_arch_written(const char *model_type, tn_error *err)
     if (!strcmp(model_type, "mistral")) /* without a window it is the same */
         model_type = "llama";
     for (size_t i = 0, used = 0; i < ARCHS; i++) {
-        bool is_written = !(archs[i].traits & GGUF_LATENT) && strcmp(archs[i].model_type, "gpt_oss") != 0;
-        if (is_written && !strcmp(model_type, archs[i].model_type))
+        if (!strcmp(model_type, archs[i].model_type))
             return &archs[i];
-        if (is_written && used < sizeof known)
+        if (used < sizeof known)
             used += text_cut(known + used, sizeof known - used, "%s%s", used ? ", " : "", archs[i].model_type);
     }
     tn_fail(err, TN_E_INPUT, "config.json", "models of type '%s' are not written as .gguf; those that are: %s",

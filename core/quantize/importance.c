@@ -26,7 +26,7 @@ typedef struct entry {
 } entry;
 
 struct importance {
-    const shards *set;
+    const quantize_plan *plan;
     entry *entries; /* by data                                                                          */
     size_t count;
     float *sums;
@@ -54,12 +54,10 @@ static bool is_weighed(const quantize_tensor *t)
 /* Entries of all matrices; the sums of those that are one in the model come to the same. */
 static void add_entries(importance *c, const quantize_plan *p)
 {
-    char name[QUANTIZE_NAME];
     for (size_t i = 0; i < p->count; i++) {
         const quantize_tensor *t = &p->tensors[i];
         for (int64_t k = 0; is_weighed(t) && k < t->matrices; k++) {
-            quantize_matrix_name(t, k, name);
-            const void *data = shards_used(c->set, name);
+            const void *data = quantize_matrix_data(p, t, k);
             if (data)
                 c->entries[c->count++] = (entry){.data = data, .columns = t->columns};
         }
@@ -72,7 +70,7 @@ static tn_status make(importance *c, const quantize_plan *p, tn_error *err)
     size_t matrices = 1, columns = 0;
     for (size_t i = 0; i < p->count; i++)
         matrices += is_weighed(&p->tensors[i]) ? (size_t)p->tensors[i].matrices : 0;
-    c->set = p->model->weights;
+    c->plan = p;
     c->entries = calloc(matrices, sizeof *c->entries);
     if (c->entries)
         add_entries(c, p);
@@ -126,19 +124,31 @@ static void add_grouped(const importance *c, const tn_call *call)
     }
 }
 
+/* Matrix e of a parameter that is a list of them, or a stack; from its output `first` on. */
+static const void *matrix_of(const tn_param *param, int64_t e, int64_t first)
+{
+    const tn_tensor *t = &param->tensors[0];
+    if (param->count > 1 || t->ndim < 3)
+        return e < param->count ? param->tensors[e].data : NULL;
+    return (const char *)t->data + tn_dtype_bytes(t->dtype, e * t->stride[0] + first);
+}
+
+/* In lists, and in stacks whose gates and ups take turns. */
 static void add_experts(const importance *c, const tn_call *call)
 {
     experts_job job;
     const tn_param *param = call->site->param;
-    if (call->site->meaning[TN_AXIS_LAYOUT] != TN_LAYOUT_EXPERT_LIST || !moe_experts_left(call, &job))
+    if (!moe_experts_left(call, &job) || (job.layout != TN_LAYOUT_EXPERT_LIST && !job.pairs))
         return;
+    const tn_param *gate = &param[job.pairs ? TN_ROLE_GATE_UP : TN_ROLE_GATE];
+    const tn_param *up = &param[job.pairs ? TN_ROLE_GATE_UP : TN_ROLE_UP];
     const tn_tensor x = tn_tensor_dense(job.gathered, job.type, 2, (int64_t[]){job.slots, job.hidden});
     const tn_tensor activated = tn_tensor_dense(job.activated, job.type, 2, (int64_t[]){job.slots, job.inter});
     for (int64_t e = 0; e < job.expert_count; e++) {
         int64_t first = job.start[e], rows = job.start[e + 1] - first;
-        add_rows(c, param[TN_ROLE_GATE].tensors[e].data, &x, first, rows);
-        add_rows(c, param[TN_ROLE_UP].tensors[e].data, &x, first, rows);
-        add_rows(c, param[TN_ROLE_DOWN].tensors[e].data, &activated, first, rows);
+        add_rows(c, matrix_of(gate, e, 0), &x, first, rows);
+        add_rows(c, matrix_of(up, e, job.pairs), &x, first, rows);
+        add_rows(c, matrix_of(&param[TN_ROLE_DOWN], e, 0), &activated, first, rows);
     }
 }
 
@@ -246,8 +256,8 @@ void importance_free(importance *c)
     free(c);
 }
 
-const float *importance_of(const importance *c, const char *name)
+const float *importance_of(const importance *c, const quantize_tensor *t, int64_t number)
 {
-    const entry *e = find(c, shards_used(c->set, name));
+    const entry *e = find(c, quantize_matrix_data(c->plan, t, number));
     return e && e->rows_seen > 0 ? e->sums : NULL;
 }

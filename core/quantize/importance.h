@@ -13,8 +13,8 @@ tn_status importance_collect(const quantize_plan *p, const tn_quantize_options *
                              tn_error *err);
 void importance_free(importance *collected);
 
-/* Of the matrix that the checkpoint has under that name: [columns], around 1, above 0. NULL: no token came to it, as to
- * an expert that none chose, or it is looked up and not multiplied with. */
-const float *importance_of(const importance *collected, const char *name);
+/* Of matrix number of a tensor: [columns], around 1, above 0. NULL: no token came to it, as to an expert that none
+ * chose, or it is looked up and not multiplied with. */
+const float *importance_of(const importance *collected, const quantize_tensor *t, int64_t number);
 
 #endif

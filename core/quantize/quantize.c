@@ -88,8 +88,9 @@ static tn_status run_plan(quantize_plan *p, const char *out, const tn_quantize_o
     tn_status status = TN_OK;
     p->shape = p->model->flow->shape(p->model->arch_state);
     p->config = model_config(p->model, &p->status, p->err);
-    p->experts = config_i64(&p->config, "num_experts", config_i64(&p->config, "num_local_experts", 0, 0, INT32_MAX), 0,
-                            INT32_MAX);
+    p->experts = config_i64(&p->config, "num_experts", 0, 0, INT32_MAX);
+    p->experts = config_i64(&p->config, "num_local_experts", p->experts, 0, INT32_MAX);
+    p->experts = config_i64(&p->config, "n_routed_experts", p->experts, 0, INT32_MAX);
     p->arch = gguf_arch_written(p->model->arch->model_type, p->err);
     if (!p->arch)
         return TN_E_INPUT;

@@ -8,6 +8,14 @@
 
 enum { QUANTIZE_NAME = 256, QUANTIZE_ALIGN = 32 };
 
+/* Which elements of the checkpoint's tensor, as a matrix of rows one below the other, a tensor has: matrix k's element
+ * of row r and column c is in row k * per + first + r and column `column` + c * step; turned: in row k * per + first +
+ * c and column `column` + r * step. step 0: its matrices are the checkpoint's. */
+typedef struct quantize_view {
+    int64_t per, first, column, step;
+    bool turned;
+} quantize_view;
+
 /* One tensor: a matrix, a list of numbers, or a stack of matrices that the checkpoint has one by one. */
 typedef struct quantize_tensor {
     char name[64];
@@ -17,7 +25,9 @@ typedef struct quantize_tensor {
     int64_t layer; /* -1: of none                                                                     */
     int64_t pairs; /* heads whose rows are put in pairs; 0: rows stay where they are                     */
     bool plus_one; /* of every value                                                                    */
-    int64_t made;  /* where its values begin among the plan's factors; -1: a tensor has them            */
+    bool stays;    /* it is MXFP4, which no other type is as small as without a loss                    */
+    quantize_view view;
+    int64_t made; /* where its values begin among the plan's factors; -1: a tensor has them            */
     tn_dtype from, to;
     size_t bytes;
 } quantize_tensor;
@@ -36,7 +46,7 @@ typedef struct quantize_plan {
     const gguf_arch *arch;
     const quantize_recipe *recipe;
     int64_t experts;
-    quantize_tensor *tensors; /* owned; with room for two more than the checkpoint has */
+    quantize_tensor *tensors; /* owned; with room for two of each of the checkpoint's, and two more */
     size_t count;
     float *factors; /* of rotary frequencies, or NULL; owned                                               */
     int64_t factor_count;
@@ -58,6 +68,13 @@ tn_dtype quantize_type(const quantize_plan *p, const quantize_tensor *t);
 /* quantize_names.c: fills in tensors; what the checkpoint calls a matrix of one. */
 void quantize_list(quantize_plan *p);
 void quantize_matrix_name(const quantize_tensor *t, int64_t number, char name[QUANTIZE_NAME]);
+
+/* Where the model has matrix number of it; NULL: it was not asked for. */
+const void *quantize_matrix_data(const quantize_plan *p, const quantize_tensor *t, int64_t number);
+
+/* quantize_parts.c: adds what a .gguf has of a tensor that it has otherwise; known: its name behind the layer's. False:
+ * it is none. */
+bool quantize_parts_add(quantize_plan *p, const char *name, const char *known, int64_t layer, const tn_tensor *tensor);
 
 /* quantize_config.c: keys that say what config.json does, and tensors of frequencies. */
 void quantize_config(quantize_plan *p);
@@ -88,8 +105,8 @@ size_t quantize_padded(size_t bytes);
 /* quantize_folder.c: all of it for FP8. */
 tn_status quantize_folder(const tn_model *model, const char *out, const tn_quantize_options *options, tn_error *err);
 
-/* quantize_check.c: is what was written there the same model? */
-tn_status quantize_check_model(const tn_model *model, const char *written, tn_error *err);
+/* quantize_check.c: is what was written there the same model? pairs: rows of q and k may be in another order. */
+tn_status quantize_check_model(const tn_model *model, const char *written, bool pairs, tn_error *err);
 
 /* quantize_check.c: does a file with that header mean the same model and tokenizer as path? */
 tn_status quantize_check(const quantize_plan *p, const char *path, const char *out, const char *header, size_t size,

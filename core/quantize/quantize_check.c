@@ -19,18 +19,25 @@ static bool is_near(double a, double b)
 }
 
 /* What may be otherwise: types, and the order of rows. */
-static bool is_free(int axis)
+static bool is_free(int axis, bool pairs)
 {
-    return axis == TN_AXIS_DTYPE || axis == TN_AXIS_WEIGHT || axis == TN_AXIS_LAYOUT || axis == TN_AXIS_ROPE;
+    return axis == TN_AXIS_DTYPE || axis == TN_AXIS_WEIGHT || axis == TN_AXIS_LAYOUT || (pairs && axis == TN_AXIS_ROPE);
 }
 
-static bool same_site(const tn_site *a, const tn_site *b)
+/* Without the name of a modeling file: mistral is said as llama, and functions stand there. */
+static const char *bare_path(const char *path)
+{
+    const char *dot = strncmp(path, "modeling_", strlen("modeling_")) ? NULL : strchr(path, '.');
+    return dot ? dot : path;
+}
+
+static bool same_site(const tn_site *a, const tn_site *b, bool pairs)
 {
     static const uint64_t codes = TN_HAS_MIXED | TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
-    bool same = a->op == b->op && !strcmp(a->path, b->path) && !((a->features ^ b->features) & ~codes) &&
-                !memcmp(a->dim, b->dim, sizeof a->dim);
+    bool same = a->op == b->op && !strcmp(bare_path(a->path), bare_path(b->path)) &&
+                !((a->features ^ b->features) & ~codes) && !memcmp(a->dim, b->dim, sizeof a->dim);
     for (int i = 0; i < TN_AXIS_MAX; i++)
-        same = same && (a->meaning[i] == b->meaning[i] || is_free(i));
+        same = same && (a->meaning[i] == b->meaning[i] || is_free(i, pairs));
     for (int i = 0; i < TN_NUM_MAX; i++)
         same = same && is_near(a->num[i], b->num[i]);
     return same;
@@ -44,31 +51,46 @@ static bool same_rope(const rope_params *a, const rope_params *b)
     return same;
 }
 
+/* The site of that number or a later one: that of kv_b_proj, which a .gguf has in two, is none that anything is called
+ * at. NULL: there are no more. */
+static const tn_site *next_site(const graph *g, size_t *at)
+{
+    static const char apart[] = ".kv_b_proj";
+    for (; *at < g->site_count; ++*at) {
+        const char *end = strstr(g->sites[*at]->site.path, apart);
+        if (!end || end[strlen(apart)])
+            return &g->sites[(*at)++]->site;
+    }
+    return NULL;
+}
+
 /* The path of the first module that differs, or what else does; NULL: nothing. */
-static const char *difference(const tn_model *a, const tn_model *b)
+static const char *difference(const tn_model *a, const tn_model *b, bool pairs)
 {
     const graph *g = a->target.graph, *h = b->target.graph;
     const model_shape *s = a->flow->shape(a->arch_state), *t = b->flow->shape(b->arch_state);
-    if (g->site_count != h->site_count || s->rope_count != t->rope_count || s->layers != t->layers)
+    const tn_site *x = NULL, *y = NULL;
+    size_t i = 0, j = 0;
+    while (s->layers == t->layers && (x = next_site(g, &i)) && (y = next_site(h, &j)))
+        if (!same_site(x, y, pairs))
+            return x->path;
+    if (x || next_site(h, &j) || s->rope_count != t->rope_count || s->layers != t->layers)
         return "the number of layers or modules";
-    for (size_t i = 0; i < g->site_count; i++)
-        if (!same_site(&g->sites[i]->site, &h->sites[i]->site))
-            return g->sites[i]->site.path;
-    for (int32_t i = 0; i < s->rope_count; i++)
-        if (!same_rope(&s->rope[i], &t->rope[i]))
+    for (int32_t r = 0; r < s->rope_count; r++)
+        if (!same_rope(&s->rope[r], &t->rope[r]))
             return "the rotation of keys";
-    for (int64_t i = 0; i < s->layers; i++)
-        if (s->layer[i].window != t->layer[i].window)
+    for (int64_t l = 0; l < s->layers; l++)
+        if (s->layer[l].window != t->layer[l].window)
             return "the window of layers";
     return NULL;
 }
 
-tn_status quantize_check_model(const tn_model *model, const char *written, tn_error *err)
+tn_status quantize_check_model(const tn_model *model, const char *written, bool pairs, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
     tn_model_options options = {.size = sizeof options, .dtype = tn_dtype_name(model->dtype)};
     tn_model *read = tn_model_open(written, &options, &why);
-    const char *what = read ? difference(model, read) : NULL;
+    const char *what = read ? difference(model, read, pairs) : NULL;
     tn_status status = TN_OK;
     if (!read && why.code == TN_E_MEMORY)
         status = tn_fail(err, why.code, why.where, "%s", why.message);
@@ -174,7 +196,7 @@ tn_status quantize_check(const quantize_plan *p, const char *path, const char *o
         return tn_fail(err, TN_E_INPUT, out, "is too long a name; choose a shorter one");
     tn_status status = make_file(p, out, name, header, size, err);
     if (status == TN_OK)
-        status = quantize_check_model(p->model, name, err);
+        status = quantize_check_model(p->model, name, p->arch->traits & GGUF_PAIRS, err);
     if (status == TN_OK)
         status = check_tokenizer(path, name, err);
     unlink(name);

@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* What other classes call what a field is called. */
-static const gguf_field others[] = {{"expert_count", "num_local_experts", COUNT, false}};
+static const gguf_field others[] = {{"expert_count", "num_local_experts", COUNT, false},
+                                    {"expert_count", "n_routed_experts", COUNT, false}};
 
 static const char *key_of(const quantize_plan *p, const char *name, char key[static 128])
 {
@@ -63,6 +64,15 @@ static void put_heads(quantize_plan *p)
     put_integer(p, "vocab_size", p->shape->vocab);
 }
 
+/* Sizes of heads, beside those of the latent that all of them share; how experts are scored. */
+static void put_latent(quantize_plan *p)
+{
+    int64_t nope = config_i64(&p->config, "qk_nope_head_dim", 128, 1, INT32_MAX);
+    put_integer(p, "attention.key_length_mla", nope + config_i64(&p->config, "qk_rope_head_dim", 64, 1, INT32_MAX));
+    put_integer(p, "attention.value_length_mla", config_i64(&p->config, "v_head_dim", 128, 1, INT32_MAX));
+    put_integer(p, "expert_gating_func", p->arch->is ? p->arch->is : 1);
+}
+
 /* ---- rotation -------------------------------------------------------------------------------------------- */
 
 /* What divides the usual frequencies to give these, as a tensor. */
@@ -104,6 +114,8 @@ static void put_yarn(quantize_plan *p, const rope_params *r)
     put_number(p, "rope.scaling.yarn_beta_slow", r->slow);
     if (r->scaling_given)
         put_number(p, "rope.scaling.attn_factor", (double)r->scaling);
+    if ((p->arch->traits & GGUF_LATENT) && r->mscale_all != 0)
+        put_number(p, "rope.scaling.yarn_log_multiplier", 0.1 * r->mscale_all);
 }
 
 static void put_scaling(quantize_plan *p, const rope_params *r)
@@ -157,5 +169,9 @@ void quantize_config(quantize_plan *p)
     put_general(p);
     put_fields(p);
     put_heads(p);
+    if (p->arch->traits & GGUF_LATENT)
+        put_latent(p);
+    if (!strcmp(p->arch->model_type, "gpt_oss") && !config_has(&p->config, "moe_intermediate_size"))
+        put_integer(p, "expert_feed_forward_length", config_i64(&p->config, "intermediate_size", 2880, 1, INT32_MAX));
     put_rope(p);
 }

@@ -346,7 +346,7 @@ static tn_status write_folder(folder *f, const char *out)
     if (status == TN_OK)
         status = shards_check(f->model->weights, f->err);
     if (status == TN_OK)
-        status = quantize_check_model(f->model, f->path, f->err);
+        status = quantize_check_model(f->model, f->path, false, f->err);
     if (status == TN_OK && rename(f->path, out) != 0)
         status = fail_system(f, out, "cannot be made");
     if (status != TN_OK)

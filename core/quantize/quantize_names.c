@@ -43,16 +43,11 @@ static void make_form(const char *name, const named *n, char form[QUANTIZE_NAME]
         text_cut(form, QUANTIZE_NAME, "%s", name);
 }
 
-static bool find_name(const quantize_plan *p, const char *name, named *n)
+/* known: the tree's name. */
+static bool find_name(const quantize_plan *p, const char *name, const char *known, named *n)
 {
-    static const char layers[] = "model.layers.";
-    char known[QUANTIZE_NAME], *behind = known;
     const char *rest;
-    untie_alias(p->model->wrapper, name, known);
-    n->layer = -1;
-    if (!strncmp(known, layers, strlen(layers)))
-        n->layer = strtoll(known + strlen(layers), &behind, 10);
-    n->row = gguf_arch_name(p->arch, behind + (n->layer >= 0), &rest, &n->number);
+    n->row = gguf_arch_name(p->arch, known, &rest, &n->number);
     if (!n->row)
         return false;
     if (n->layer >= 0)
@@ -93,12 +88,21 @@ static void set_shape(quantize_tensor *t, const tn_tensor *tensor, const named *
     t->ndim = flat ? 1 : n->number >= 0 ? 3 : 2;
 }
 
+/* Blocks, or codes and a scale for 32 of them, as gpt-oss has its experts. */
+static bool is_mxfp4(const quantize_plan *p, const char *name, const tn_tensor *tensor)
+{
+    const shards_parts parts = shards_parts_of(p->model->weights, name);
+    return tensor->dtype == TN_MXFP4 || (tensor->dtype == TN_E2M1 && parts.scale.dtype == TN_F8_E8M0 &&
+                                         32 * parts.scale.shape[1] == tensor->shape[1]);
+}
+
 static void add(quantize_plan *p, const char *name, const named *n, const tn_tensor *tensor)
 {
     quantize_tensor *t = &p->tensors[p->count++];
     *t = (quantize_tensor){.layer = n->layer,
                            .pairs = heads_of(p, n->row),
                            .plus_one = (p->arch->traits & GGUF_PLUS_ONE) && is_norm(name),
+                           .stays = is_mxfp4(p, name, tensor),
                            .made = -1,
                            .from = tensor->dtype};
     text_cut(t->name, sizeof t->name, "%s", n->name);
@@ -123,26 +127,38 @@ static void add_to_stack(quantize_plan *p, const char *name, const named *n, con
     add(p, name, n, tensor);
 }
 
+static void list_tensor(quantize_plan *p, const char *name, const tn_tensor *tensor)
+{
+    static const char layers[] = "model.layers.";
+    char tree[QUANTIZE_NAME], *known = tree;
+    named n = {.layer = -1};
+    untie_alias(p->model->wrapper, name, tree);
+    if (!strncmp(tree, layers, strlen(layers)))
+        n.layer = strtoll(tree + strlen(layers), &known, 10);
+    known += n.layer >= 0;
+    if (quantize_parts_add(p, name, known, n.layer, tensor))
+        return;
+    if (!find_name(p, name, known, &n))
+        fail(p, name, "has no name in a .gguf; this form of the model cannot be written");
+    else if (n.number >= 0)
+        add_to_stack(p, name, &n, tensor);
+    else
+        add(p, name, &n, tensor);
+}
+
 void quantize_list(quantize_plan *p)
 {
     const shards *set = p->model->weights;
     size_t count = shards_count(set);
     tn_tensor tensor;
-    named n;
-    p->tensors = calloc(count + 2, sizeof *p->tensors);
+    p->tensors = calloc(2 * count + 2, sizeof *p->tensors);
     if (!p->tensors)
         p->status = tn_fail(p->err, TN_E_MEMORY, p->model->folder, "out of memory");
     for (size_t i = 0; i < count && p->status == TN_OK; i++) {
         const char *name = shards_name(set, i);
         bool beside = p->model->wrapper && p->model->wrapper->vision && models_stands_beside(name);
-        if (beside || !shards_taken(set, i) || !shards_get(set, name, &tensor))
-            continue;
-        if (!find_name(p, name, &n))
-            fail(p, name, "has no name in a .gguf; this form of the model cannot be written");
-        else if (n.number >= 0)
-            add_to_stack(p, name, &n, &tensor);
-        else
-            add(p, name, &n, &tensor);
+        if (!beside && shards_taken(set, i) && shards_get(set, name, &tensor))
+            list_tensor(p, name, &tensor);
     }
 }
 
@@ -153,4 +169,17 @@ void quantize_matrix_name(const quantize_tensor *t, int64_t number, char name[QU
         text_cut(name, QUANTIZE_NAME, "%.*s%lld%s", (int)(mark - t->form), t->form, (long long)number, mark + 1);
     else
         text_cut(name, QUANTIZE_NAME, "%s", t->form);
+}
+
+const void *quantize_matrix_data(const quantize_plan *p, const quantize_tensor *t, int64_t number)
+{
+    char name[QUANTIZE_NAME];
+    tn_tensor from;
+    quantize_matrix_name(t, number, name);
+    const char *data = shards_used(p->model->weights, name);
+    if (!data || t->view.step == 0 || !shards_get(p->model->weights, name, &from))
+        return data;
+    tn_dtype dtype = from.data == data ? from.dtype : p->model->dtype; /* a copy is in the model's type     */
+    int64_t row = number * t->view.per + t->view.first;
+    return data + tn_dtype_bytes(dtype, row * from.shape[from.ndim - 1] + t->view.column);
 }

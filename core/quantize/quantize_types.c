@@ -112,5 +112,5 @@ static tn_dtype fitting_type(tn_dtype dtype, int64_t columns)
 
 tn_dtype quantize_type(const quantize_plan *p, const quantize_tensor *t)
 {
-    return is_kept(t) ? TN_F32 : fitting_type(wanted_type(p, t), t->columns);
+    return is_kept(t) ? TN_F32 : t->stays ? TN_MXFP4 : fitting_type(wanted_type(p, t), t->columns);
 }

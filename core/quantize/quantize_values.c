@@ -20,7 +20,7 @@ typedef struct job {
     weight from;
     const float *factors;
     const float *importance; /* of columns, or NULL                                                     */
-    int64_t first;           /* row                                                                     */
+    int64_t matrix, first;   /* its number, and row                                                     */
     char *out;
     double *sums; /* [rows][QUANTIZE_SUMS]                                                                 */
 } job;
@@ -34,12 +34,28 @@ static int64_t source_row(const quantize_tensor *t, int64_t row)
     return row / head * head + row % 2 * (head / 2) + row % head / 2;
 }
 
+/* Values [column, column + count) of a row of the file that are a view. */
+static void read_view(const job *j, int64_t row, int64_t column, int64_t count, float *x)
+{
+    const quantize_view *v = &j->tensor->view;
+    int64_t base = j->matrix * v->per + v->first;
+    if (!v->turned && v->step == 1) {
+        weight_read(&j->from, base + row, v->column + column, count, TN_F32, x);
+        return;
+    }
+    for (int64_t i = column; i < column + count; i++)
+        weight_read(&j->from, base + (v->turned ? i : row), v->column + (v->turned ? row : i) * v->step, 1, TN_F32,
+                    x++);
+}
+
 /* Values [column, column + count) of a row of the file. A list that is put in pairs is read one by one. */
 static void read_values(const job *j, int64_t row, int64_t column, int64_t count, float *x)
 {
     const quantize_tensor *t = j->tensor;
     if (t->made >= 0)
         memcpy(x, j->factors + t->made + column, (size_t)count * sizeof *x);
+    else if (t->view.step)
+        read_view(j, row, column, count, x);
     else if (t->ndim > 1)
         weight_read(&j->from, source_row(t, row), column, count, TN_F32, x);
     else
@@ -123,6 +139,9 @@ static tn_status find_matrix(quantize_values *v, const quantize_tensor *t, int64
         return tn_fail(v->err, TN_E_INPUT, v->out->path, "tensor '%s' is missing in a stack of %" PRId64, name,
                        t->matrices);
     *parts = shards_parts_of(v->set, name);
+    if (codes->ndim == 3)
+        *codes = tn_tensor_dense(codes->data, codes->dtype, 2,
+                                 (int64_t[]){codes->shape[0] * codes->shape[1], codes->shape[2]});
     if (codes->ndim == 1 || t->ndim == 1)
         *codes = tn_tensor_dense(codes->data, codes->dtype, 2, (int64_t[]){1, t->columns});
     *w = weight_make(codes, parts->scale.dtype ? &parts->scale : NULL, parts->zero.dtype ? &parts->zero : NULL,
@@ -133,10 +152,8 @@ static tn_status find_matrix(quantize_values *v, const quantize_tensor *t, int64
 /* That of the matrix; a stack's that has none is counted. */
 static const float *find_importance(quantize_values *v, const quantize_tensor *t, int64_t number)
 {
-    char name[QUANTIZE_NAME];
-    quantize_matrix_name(t, number, name);
     bool weighs = v->importance && t->ndim > 1 && encode_weighs(t->to);
-    const float *found = weighs ? importance_of(v->importance, name) : NULL;
+    const float *found = weighs ? importance_of(v->importance, t, number) : NULL;
     v->unreached += weighs && t->ndim > 2 && !found;
     return found;
 }
@@ -160,7 +177,7 @@ tn_status quantize_values_write(quantize_values *v, const quantize_tensor *t)
     for (int64_t i = 0; i < t->matrices && status == TN_OK; i++) {
         tn_tensor codes;
         shards_parts parts;
-        job j = {.tensor = t, .factors = v->factors};
+        job j = {.tensor = t, .factors = v->factors, .matrix = i};
         if (t->made < 0)
             status = find_matrix(v, t, i, &codes, &parts, &j.from);
         j.importance = find_importance(v, t, i);

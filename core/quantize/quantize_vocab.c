@@ -282,13 +282,23 @@ static void put_vocabulary(vocabulary *v, const char *path)
     }
 }
 
+/* A .gguf without one says so. One that cannot be opened is for who reads it next. */
+static bool gguf_has_tokenizer(const char *path)
+{
+    gguf *file = gguf_open(path, &(tn_error){0});
+    const char *kind = file ? gguf_text(file, KEY("model")) : NULL;
+    bool has = !file || (kind && strcmp(kind, "none") != 0);
+    gguf_close(file);
+    return has;
+}
+
 /* Is there a tokenizer? */
 static bool has_tokenizer(const char *path)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer.json.gz", "tokenizer.model"};
     char file[4096];
     if (gguf_is_named(path))
-        return true;
+        return gguf_has_tokenizer(path);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         text_cut(file, sizeof file, "%s/%s", path, names[i]);
         if (access(file, F_OK) == 0)

@@ -107,6 +107,9 @@ static const int64_t *some_ids(int64_t vocab)
     return ids;
 }
 
+static quantize_tensor wanted;
+static quantize_plan plan;
+
 /* Importance of the matrices of form, as of a plan that has nothing else. */
 static importance *collected_of(tn_model *m, const char *form, int64_t matrices)
 {
@@ -114,21 +117,23 @@ static importance *collected_of(tn_model *m, const char *form, int64_t matrices)
     char name[QUANTIZE_NAME];
     tn_tensor matrix;
     importance *c;
-    quantize_tensor t = {.matrices = matrices, .ndim = matrices > 1 ? 3 : 2, .made = -1, .to = TN_Q4_0};
-    strcpy(t.form, form);
-    quantize_matrix_name(&t, 0, name);
+    wanted = (quantize_tensor){.matrices = matrices, .ndim = matrices > 1 ? 3 : 2, .made = -1, .to = TN_Q4_0};
+    strcpy(wanted.form, form);
+    quantize_matrix_name(&wanted, 0, name);
     ck_assert(shards_get(m->weights, name, &matrix));
-    t.columns = matrix.shape[1];
-    quantize_plan p = {.model = m, .shape = m->flow->shape(m->arch_state), .tensors = &t, .count = 1};
-    const tn_quantize_options o = {.size = sizeof o, .ids = some_ids(p.shape->vocab), .id_count = TOKENS};
-    ck_assert_msg(importance_collect(&p, &o, &c, &err) == TN_OK, "%s", err.message);
+    wanted.columns = matrix.shape[1];
+    plan = (quantize_plan){.model = m, .shape = m->flow->shape(m->arch_state), .tensors = &wanted, .count = 1};
+    const tn_quantize_options o = {.size = sizeof o, .ids = some_ids(plan.shape->vocab), .id_count = TOKENS};
+    ck_assert_msg(importance_collect(&plan, &o, &c, &err) == TN_OK, "%s", err.message);
     return c;
 }
 
 /* Is it what squares say, whose mean is made 1? */
-static void expect_importance(const importance *c, const char *name, const double *squares, int64_t columns)
+static void expect_importance(const importance *c, int64_t number, const double *squares, int64_t columns)
 {
-    const float *got = importance_of(c, name);
+    char name[QUANTIZE_NAME];
+    const float *got = importance_of(c, &wanted, number);
+    quantize_matrix_name(&wanted, number, name);
     double mean = 0;
     for (int64_t i = 0; i < columns; i++)
         mean += squares[i] / (double)columns;
@@ -163,7 +168,7 @@ START_TEST(what_goes_into_a_matrix)
             squares[i] += pow((double)x[i] * (double)w[i], 2) / (mean + 1e-6);
     }
     importance *c = collected_of(m, form, 1);
-    expect_importance(c, form, squares, hidden);
+    expect_importance(c, 0, squares, hidden);
     importance_free(c);
     free(squares);
 }
@@ -215,7 +220,7 @@ static tn_status see(void *ctx, const tn_call *call, tn_error *err)
 START_TEST(what_goes_into_experts)
 {
     static const char *const parts[] = {"gate_proj", "up_proj", "down_proj"};
-    char form[QUANTIZE_NAME], name[QUANTIZE_NAME];
+    char form[QUANTIZE_NAME];
     tn_model *m = test_model("qwen3_moe", .dtype = "f32");
     const graph_site *site = test_model_site(m, "model.layers.0.mlp.experts", TN_OP_MOE_EXPERTS);
     int64_t experts = site->site.param[TN_ROLE_GATE].count, hidden = m->info.hidden;
@@ -231,8 +236,7 @@ START_TEST(what_goes_into_experts)
         snprintf(form, sizeof form, "model.layers.0.mlp.experts.#.%s.weight", parts[i]);
         importance *c = collected_of(m, form, experts);
         for (int64_t e = 0; e < experts; e++) {
-            snprintf(name, sizeof name, "model.layers.0.mlp.experts.%lld.%s.weight", (long long)e, parts[i]);
-            expect_importance(c, name, i < 2 ? s.gate + e * hidden : s.down + e * inter, i < 2 ? hidden : inter);
+            expect_importance(c, e, i < 2 ? s.gate + e * hidden : s.down + e * inter, i < 2 ? hidden : inter);
         }
         importance_free(c);
     }
@@ -252,7 +256,7 @@ static void tell(void *ctx, const tn_quantized *t)
     told *of = ctx;
     bool multiplied = encode_weighs(t->to) && strcmp(t->name, "token_embd.weight") != 0;
     of->matrices += multiplied;
-    of->without += multiplied && !(t->weighed > 0);
+    of->without += multiplied && t->error > 0 && !(t->weighed > 0);
     of->stacks += multiplied && strstr(t->name, "_exps.") != NULL;
     of->unreached += t->unreached;
     ck_assert(encode_weighs(t->to) || t->weighed <= 0);
@@ -273,6 +277,44 @@ START_TEST(experts_that_no_token_reached)
     ck_assert_int_gt(left, 0);
     ck_assert_int_gt(of.stacks, 0);
     ck_assert_int_eq(of.unreached, of.stacks * left);
+    ck_assert_int_eq(of.without, 0);
+}
+END_TEST
+
+/* gpt-oss with the limit that its .gguf files have. */
+static char *gpt_oss_model(void)
+{
+    static const char limit[] = "\"swiglu_limit\": ";
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "config.json");
+    size_t size;
+    tempdir_copy("tests/data/models/gpt_oss", folder);
+    char *text = tempdir_read(path, &size), *at = strstr(text, limit);
+    ck_assert_ptr_nonnull(at);
+    at[strlen(limit)] = '7';
+    tempdir_write(path, text, size);
+    free(text);
+    return folder;
+}
+
+static const char *const forms[] = {"deepseek_v2", "deepseek_v3", "gpt_oss_mxfp4", "gguf_mixtral/model.gguf",
+                                    "qwen2_moe",   "qwen3_moe",   "phi3_longrope", "gptq_act_order",
+                                    NULL};
+
+/* Whatever form a model has, something goes into each matrix, and it is seen. NULL: gpt-oss in stacks. */
+START_TEST(every_matrix_is_seen)
+{
+    tn_error err = TN_ERROR_INIT;
+    char model[256];
+    told of = {0};
+    snprintf(model, sizeof model, "tests/data/models/%s", forms[_i] ? forms[_i] : "");
+    const char *from = forms[_i] ? model : gpt_oss_model(), *out = tempdir_at(tempdir_new(), "q.gguf");
+    const tn_quantize_options o = {.size = sizeof o,
+                                   .tensor = tell,
+                                   .ctx = &of,
+                                   .ids = some_ids(test_model_vocab(test_model(from, .dtype = "f32"))),
+                                   .id_count = TOKENS};
+    ck_assert_msg(tn_quantize(from, out, "Q4_0", &o, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_gt(of.matrices, 0);
     ck_assert_int_eq(of.without, 0);
 }
 END_TEST
@@ -400,6 +442,7 @@ int main(void)
     tcase_add_loop_test(tcase, columns_that_count_are_nearer, 0, sizeof weighed / sizeof *weighed);
     tcase_add_loop_test(tcase, odd_rows, 0, sizeof weighed / sizeof *weighed);
     suite_add(tcase, what_goes_into_a_matrix, what_goes_into_experts, experts_that_no_token_reached, what_is_refused);
+    tcase_add_loop_test(tcase, every_matrix_is_seen, 0, sizeof forms / sizeof *forms);
     tcase_add_loop_test(tcase, the_demo_computes_more_nearly_the_same, 0, sizeof types / sizeof *types);
     return suite_run();
 }

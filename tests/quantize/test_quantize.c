@@ -62,9 +62,10 @@ static double error_of(const char *model, const char *type)
 
 /* Rows in another order, norms without their 1 or frequencies without their factors are off by all there is; eight bits
  * are off by half a per cent of each product's terms. */
-static const char *const models[] = {"llama",   "llama_llama3_rope", "llama_yarn",     "llama_linear",
-                                     "mixtral", "phi3_longrope",     "qwen2",          "qwen2_moe",
-                                     "qwen3",   "qwen3_moe",         "qwen3_moe_step2"};
+static const char *const models[] = {"llama",       "llama_llama3_rope", "llama_yarn",      "llama_linear",
+                                     "mixtral",     "phi3_longrope",     "qwen2",           "qwen2_moe",
+                                     "qwen3",       "qwen3_moe",         "qwen3_moe_step2", "deepseek_v2",
+                                     "deepseek_v3", "gpt_oss_mxfp4"};
 
 START_TEST(eight_bits_say_the_same)
 {
@@ -82,13 +83,137 @@ START_TEST(every_type_is_written)
 }
 END_TEST
 
+/* ---- what is another form there ---------------------------------------------------------------------------------- */
+
+/* text with what stands behind key, up to a comma or the end of its line, replaced. Owned. */
+static char *with_value(const char *text, const char *key, const char *value)
+{
+    char *changed = NULL;
+    const char *at = strstr(text, key);
+    ck_assert_ptr_nonnull(at);
+    at += strlen(key);
+    ck_assert_int_ge(asprintf(&changed, "%.*s%s%s", (int)(at - text), text, value, at + strcspn(at, ",\n")), 0);
+    return changed;
+}
+
+/* A model of tests/data whose config.json says something else. */
+static char *model_with(const char *model, const char *key, const char *value)
+{
+    char from[256], *folder = tempdir_new();
+    size_t size;
+    snprintf(from, sizeof from, "tests/data/models/%s", model);
+    tempdir_copy(from, folder);
+    char *text = tempdir_read(tempdir_at(folder, "config.json"), &size), *config = with_value(text, key, value);
+    tempdir_put(folder, "config.json", config);
+    free(text);
+    free(config);
+    return folder;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* That of the middle one of the tokens: one or two may choose another expert by a hair. */
+static double distance_of(const char *from, const char *to)
+{
+    int64_t vocab, same;
+    double each[TOKENS];
+    float *plain = logits_of(from, &vocab), *written = logits_of(to, &same);
+    ck_assert_int_eq(vocab, same);
+    for (int64_t i = 0; i < TOKENS; i++)
+        each[i] = distance(plain + i * vocab, written + i * vocab, vocab);
+    qsort(each, TOKENS, sizeof *each, compare_doubles);
+    free(plain);
+    free(written);
+    return each[TOKENS / 2];
+}
+
+/* Experts in stacks, whose gates and ups take turns, and whose rows are columns, are matrices by themselves there. */
+START_TEST(stacks_of_experts_are_turned)
+{
+    tn_error err = TN_ERROR_INIT;
+    const char *model = model_with("gpt_oss", "\"swiglu_limit\": ", "7.0"), *out = tempdir_at(tempdir_new(), "q.gguf");
+    ck_assert_msg(quantize(model, out, "Q8_0", &err) == TN_OK, "%s", err.message);
+    double error = distance_of(model, out);
+    ck_assert_msg(error > 0 && error < 0.04, "%g", error);
+}
+END_TEST
+
+/* Mistral without a window is what llama is, and only then. */
+START_TEST(mistral_is_said_as_llama)
+{
+    tn_error err = TN_ERROR_INIT;
+    const char *model = model_with("mistral", "\"sliding_window\": ", "null"),
+               *out = tempdir_at(tempdir_new(), "q.gguf");
+    ck_assert_msg(quantize(model, out, "Q8_0", &err) == TN_OK, "%s", err.message);
+    double error = distance_of(model, out);
+    ck_assert_msg(error > 0 && error < 0.04, "%g", error);
+}
+END_TEST
+
+/* Of latent attention neighbours are rotated there. */
+START_TEST(halves_that_rotate_are_refused)
+{
+    tn_error err = TN_ERROR_INIT;
+    const char *out = tempdir_at(tempdir_new(), "q.gguf");
+    ck_assert_int_eq(quantize(model_with("deepseek_v3", "\"rope_interleave\": ", "false"), out, "Q8_0", &err),
+                     TN_E_INPUT);
+    suite_expect_in(err.message,
+                    "cannot be said in that form: modeling_deepseek_v3.apply_rotary_pos_emb would be another");
+    ck_assert(!tempdir_exists(out));
+}
+END_TEST
+
+static void count_kept(void *ctx, const tn_quantized *t)
+{
+    bool experts = strstr(t->name, "_exps.weight") != NULL;
+    ck_assert(!experts || (t->to == TN_MXFP4 && t->error <= 0));
+    *(int *)ctx += experts;
+}
+
+/* Experts of MXFP4 have the same values in any type; everything else is as near as that type is. */
+START_TEST(mxfp4_stays_mxfp4)
+{
+    static const char *const which[] = {"Q8_0", "Q4_K_M", "MXFP4", "Q4_0"};
+    tn_error err = TN_ERROR_INIT;
+    int stacks = 0;
+    const char *out = tempdir_at(tempdir_new(), "q.gguf");
+    const tn_quantize_options o = {.size = sizeof o, .tensor = count_kept, .ctx = &stacks};
+    ck_assert_msg(tn_quantize("tests/data/models/gpt_oss_mxfp4", out, which[_i], &o, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_eq(stacks, 6);
+    double error = distance_of("tests/data/models/gpt_oss_mxfp4", out);
+    ck_assert_msg(error > 0 && error < (_i % 2 ? 0.6 : 0.04), "%s: %g", which[_i], error);
+}
+END_TEST
+
+/* What is written of a .gguf that was written so has the same matrices: all of them are found again. */
+START_TEST(other_forms_are_written_again)
+{
+    static const char *const which[] = {"deepseek_v2", "deepseek_v3", "gpt_oss_mxfp4"};
+    tn_error err = TN_ERROR_INIT;
+    char model[256];
+    const char *folder = tempdir_new(), *once = tempdir_at(folder, "a.gguf"), *twice = tempdir_at(folder, "b.gguf");
+    snprintf(model, sizeof model, "tests/data/models/%s", which[_i]);
+    ck_assert_msg(quantize(model, once, "Q8_0", &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(quantize(once, twice, "Q8_0", &err) == TN_OK, "%s", err.message);
+    ck_assert_double_le(distance_of(once, twice), 1e-6);
+}
+END_TEST
+
 static const struct refused {
     const char *model, *type, *words;
 } refused[] = {
     {"tests/data/models/llama", "Q3_Z", "'Q3_Z' is no type to quantise to; choose one of Q8_0,"},
-    {"tests/data/models/cohere2", "Q8_0", "models of type 'cohere2' are not written as .gguf; those that are: gemma2"},
+    {"tests/data/models/cohere2", "Q8_0",
+     "models of type 'cohere2' are not written as .gguf; those that are: deepseek_v3"},
     {"tests/data/models/llama_gelu", "Q8_0", "cannot be said in that form: model.layers.0.mlp would be another"},
     {"tests/data/models/qwen3_win", "Q8_0", "cannot be said in that form: model.layers.1.self_attn would be another"},
+    {"tests/data/models/mistral", "Q8_0", "cannot be said in that form: model.layers.0.self_attn would be another"},
+    {"tests/data/models/gpt_oss", "Q8_0", "cannot be said in that form: model.layers.0.mlp would be another"},
+    {"tests/data/models/glm4_moe_lite", "Q8_0", "models of type 'glm4_moe_lite' are not written as .gguf; those that "},
     {"tests/data/models/llama_dynamic", "Q8_0", "key 'rope_type' is dynamic, which cannot be said in a .gguf"},
     {"tests/data/models/nothing", "Q8_0", "no such folder"},
 };
@@ -107,18 +232,6 @@ END_TEST
 /* ---- tokenizers ------------------------------------------------------------------------------------------------- */
 
 enum { MOST_TENSORS = 64, WIDTH = 64 };
-
-/* text with the number behind key replaced. Owned. */
-static char *with_number(const char *text, const char *key, int64_t number)
-{
-    char *changed = NULL;
-    const char *at = strstr(text, key);
-    ck_assert_ptr_nonnull(at);
-    at += strlen(key);
-    ck_assert_int_ge(
-        asprintf(&changed, "%.*s%lld%s", (int)(at - text), text, (long long)number, at + strspn(at, "0123456789")), 0);
-    return changed;
-}
 
 /* Zeros in the place of what a vocabulary or MLPs of another size change. */
 static tn_tensor resized(const char *name, tn_tensor t, float *zeros, int64_t vocab, int64_t inter)
@@ -148,8 +261,10 @@ static char *model_of(const char *tokenizer, int64_t vocab, int64_t inter)
     }
     ck_assert_int_eq(tn_safetensors_write(tempdir_at(folder, "model.safetensors"), tensors, count, &err), TN_OK);
     char *text = tempdir_read("tests/data/models/llama_llama3_rope/config.json", &size);
-    char *words = with_number(text, "\"vocab_size\": ", vocab);
-    char *config = with_number(words, "\"intermediate_size\": ", inter);
+    snprintf(from, sizeof from, "%lld", (long long)vocab);
+    char *words = with_value(text, "\"vocab_size\": ", from);
+    snprintf(from, sizeof from, "%lld", (long long)inter);
+    char *config = with_value(words, "\"intermediate_size\": ", from);
     tempdir_put(folder, "config.json", config);
     snprintf(from, sizeof from, "tests/data/tokenizers/%s/tokenizer.json", tokenizer ? tokenizer : "");
     if (tokenizer)
@@ -321,8 +436,10 @@ int main(void)
     tcase_add_loop_test(tcase, every_type_is_written, 0, sizeof types / sizeof *types);
     tcase_add_loop_test(tcase, what_cannot_be_said, 0, sizeof refused / sizeof *refused);
     tcase_add_loop_test(tcase, a_tokenizer_is_written, 0, sizeof vocabularies / sizeof *vocabularies);
-    suite_add(tcase, a_folder_of_fp8, cancelling_leaves_what_was_there, threads_change_nothing,
-              a_file_is_written_again);
+    tcase_add_loop_test(tcase, mxfp4_stays_mxfp4, 0, 4);
+    tcase_add_loop_test(tcase, other_forms_are_written_again, 0, 3);
+    suite_add(tcase, stacks_of_experts_are_turned, mistral_is_said_as_llama, halves_that_rotate_are_refused,
+              a_folder_of_fp8, cancelling_leaves_what_was_there, threads_change_nothing, a_file_is_written_again);
     tcase_add_loop_test(tcase, cancelling_a_folder, 0, 2);
     return suite_run();
 }
