@@ -254,6 +254,8 @@ static void put_layer_types(maker *m)
 /* Sizes of latent attention. Old files have those of heads where newer ones have those of the latent. */
 static void put_latent(maker *m)
 {
+    if (integer_or(m, "expert_gating_func", 0) > 2)
+        fail(m, "expert_gating_func", "is neither 1 (softmax) nor 2 (sigmoid), which is not supported here");
     int64_t rope = integer_or(m, "rope.dimension_count", 0);
     int64_t key = integer_or(m, "attention.key_length_mla", integer_or(m, "attention.key_length", 0));
     int64_t value = integer_or(m, "attention.value_length_mla", integer_or(m, "attention.value_length", 0));

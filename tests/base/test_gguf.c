@@ -258,6 +258,22 @@ START_TEST(keys)
     gguf_file_start(&file, 3);
     gguf_file_text(&file, "\xff", "name");
     assert_wrong("not UTF-8");
+    gguf_file_start(&file, 3);
+    gguf_file_text(&file, "a.b", "name");
+    file.data[24 + 8 + 1] = '\0'; /* of the key                                                   */
+    assert_wrong("key 0: a string is not UTF-8, or has a NUL in it");
+    gguf_file_start(&file, 3);
+    gguf_file_texts(&file, "twice", (const char *const[]){"a"}, 1);
+    gguf_file_i32s(&file, "twice", (const int32_t[]){1}, 1);
+    assert_wrong("key 'twice': is there twice");
+    gguf_file_start(&file, 3);
+    gguf_file_key(&file, "infinite", 12);
+    gguf_file_put(&file, 0x7ff0000000000000, 8);
+    assert_wrong("key 'infinite': is no finite number");
+    gguf_file_start(&file, 3);
+    gguf_file_key(&file, "type", UINT32_MAX);
+    gguf_file_put(&file, 0, 8);
+    assert_wrong("key 'type': is of type 4294967295");
 }
 END_TEST
 
@@ -278,6 +294,15 @@ START_TEST(wrong_arrays)
     gguf_file_start(&file, 3);
     gguf_file_texts(&file, "texts", (const char *const[]){"a", "\xc3"}, 2);
     assert_wrong("key 'texts': string 1 is not UTF-8");
+    gguf_file_start(&file, 3);
+    gguf_file_array(&file, "nul", 8, 1);
+    gguf_file_put(&file, 3, 8);
+    gguf_file_bytes(&file, "a\0b", 3);
+    assert_wrong("key 'nul': string 0 is not UTF-8, or has a NUL in it");
+    gguf_file_start(&file, 3);
+    gguf_file_array(&file, "long", 8, 1);
+    gguf_file_put(&file, INT64_MAX, 8);
+    assert_wrong("key 'long': a string of 9223372036854775807 bytes does not fit");
 }
 END_TEST
 
@@ -314,6 +339,18 @@ START_TEST(wrong_tensors)
     assert_wrong("tensor 't': 128 bytes of data at 0 do not fit");
     one_tensor("t", 1, row, F32, UINT64_MAX - 31);
     assert_wrong("tensor 't': 128 bytes of data at");
+    one_tensor("t", 0, row, Q4_0, 0);
+    assert_wrong("tensor 't': is one value of a type of blocks of 32");
+    one_tensor("t", 1, row, F32, 0);
+    memset(file.data + 24 + 8 + 1, 0xff, 4); /* the number of dimensions                              */
+    assert_wrong("tensor 't': has 4294967295 dimensions");
+    one_tensor("t", 1, row, UINT32_MAX, 0);
+    assert_wrong("tensor 't': is of type");
+    one_tensor("\xc3", 1, row, F32, 0);
+    assert_wrong("tensor 0: a string is not UTF-8");
+    one_tensor("t.u", 1, (const uint64_t[]){8}, F32, 0);
+    file.data[24 + 8 + 1] = '\0';
+    assert_wrong("tensor 0: a string is not UTF-8, or has a NUL in it");
     one_tensor("0123456789012345678901234567890123456789012345678901234567890123", 1, row, F32, 0);
     assert_wrong("its name has 64 bytes");
 }
@@ -346,6 +383,23 @@ START_TEST(alignment)
     gguf_file_start(&file, 3);
     gguf_file_text(&file, "general.alignment", "32");
     assert_wrong("key 'general.alignment': is no power of two");
+    gguf_file_start(&file, 3);
+    gguf_file_i32s(&file, "general.alignment", (const int32_t[]){32}, 1);
+    assert_wrong("key 'general.alignment': is no power of two");
+    gguf_file_start(&file, 3);
+    gguf_file_key(&file, "general.alignment", 5);
+    gguf_file_put(&file, (uint32_t)-32, 4);
+    assert_wrong("key 'general.alignment': is no power of two");
+    gguf_file_start(&file, 3);
+    gguf_file_u32(&file, "general.alignment", UINT32_C(1) << 31); /* the data would begin there        */
+    gguf_file_tensor(&file, "t", 1, (const uint64_t[]){8}, F32, 0);
+    gguf_file_data(&file, 64);
+    assert_wrong("the file ends before its data");
+    gguf_file_start(&file, 3);
+    gguf_file_u32(&file, "general.alignment", 64);
+    gguf_file_tensor(&file, "t", 1, (const uint64_t[]){8}, F32, 32);
+    gguf_file_data(&file, 256);
+    assert_wrong("tensor 't': its data begin at 32, no multiple of the alignment 64");
 }
 END_TEST
 
@@ -433,6 +487,35 @@ START_TEST(wrong_split)
 }
 END_TEST
 
+/* A number of parts that is none, and a tensor that two parts have. */
+START_TEST(wrong_counts_of_parts)
+{
+    static const uint32_t wrong[] = {0, UINT32_MAX};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        gguf_file_start(&file, 3);
+        gguf_file_key(&file, "split.count", 5);
+        gguf_file_put(&file, wrong[i], 4);
+        assert_wrong("key 'split.count': is no number of parts");
+    }
+    gguf_file_start(&file, 3);
+    gguf_file_text(&file, "split.count", "2");
+    assert_wrong("key 'split.count': is no number of parts");
+    gguf_file_start(&file, 3);
+    gguf_file_u32(&file, "split.count", 2); /* and no number of its own                                */
+    assert_wrong("should be part 1 of 2, but split.no is -1");
+    const char *folder = tempdir_new();
+    for (uint16_t i = 0; i < 2; i++) {
+        gguf_file_start(&file, 3);
+        gguf_file_u16(&file, "split.no", i);
+        gguf_file_u16(&file, "split.count", 2);
+        gguf_file_tensor(&file, "t", 1, (const uint64_t[]){8}, F32, 0);
+        gguf_file_data(&file, 32);
+        tempdir_write(tempdir_at(folder, i ? "m-00002-of-00002.gguf" : "m-00001-of-00002.gguf"), file.data, file.size);
+    }
+    assert_refused(tempdir_at(folder, "m-00001-of-00002.gguf"), "tensor 't': is there twice");
+}
+END_TEST
+
 START_TEST(cut_while_open)
 {
     tn_error err = TN_ERROR_INIT;
@@ -474,6 +557,7 @@ int main(void)
     tcase_add_test(tc, alignment);
     tcase_add_test(tc, split);
     tcase_add_test(tc, wrong_split);
+    tcase_add_test(tc, wrong_counts_of_parts);
     tcase_add_test(tc, cut_while_open);
     tcase_add_test(tc, names);
     return suite_run();

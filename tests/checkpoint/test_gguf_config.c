@@ -296,6 +296,17 @@ START_TEST(what_is_wrong_is_named)
 }
 END_TEST
 
+/* Scores that are neither softmax nor sigmoid are not taken for one of them. */
+START_TEST(scores_that_are_not_known)
+{
+    gguf_model_integer(f, "deepseek2.expert_gating_func", 3);
+    add_usual("deepseek2");
+    ck_assert_ptr_null(make());
+    broken_expect(&err, TN_E_INPUT, "m.gguf", "'deepseek2.expert_gating_func' is neither 1 (softmax) nor 2 (sigmoid)",
+                  NULL);
+}
+END_TEST
+
 START_TEST(an_architecture_that_is_not_known)
 {
     add_usual("mamba2");
@@ -310,7 +321,7 @@ int main(void)
     TCase *tc = suite_open("gguf_config", 0);
     tcase_add_checked_fixture(tc, setup, NULL);
     suite_add(tc, what_the_file_says, what_tensors_say, what_gemma_implies, factors_of_phi3, windows_layer_by_layer,
-              equal_numbers_of_layers, an_architecture_that_is_not_known);
+              equal_numbers_of_layers, scores_that_are_not_known, an_architecture_that_is_not_known);
     tcase_add_loop_test(tc, what_deepseek2_is, 0, 2);
     tcase_add_loop_test(tc, what_is_wrong_is_named, 0, sizeof wrong / sizeof *wrong);
     return suite_run();

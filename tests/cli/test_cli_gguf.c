@@ -83,6 +83,70 @@ START_TEST(wrong)
 }
 END_TEST
 
+static const char lacking[] = "the checkpoint has no such tensor";
+
+/* What stands behind a key or the name of a tensor, from byte at on, becomes these bytes. */
+static const struct hostile {
+    const char *name;
+    size_t at;
+    uint64_t value;
+    size_t bytes;
+    const char *word;
+} hostile[] = {
+    {"GGUF", 0, 7, 4, "is of version 7 of the format"},
+    {"GGUF", 4, UINT64_MAX, 8, "more than the file can hold"},
+    {"GGUF", 4, 1 << 10, 8, ""},
+    {"GGUF", 12, UINT64_MAX, 8, "more than the file can hold"},
+    {"llama.block_count", 4, 9, 4, lacking},
+    {"llama.block_count", 4, UINT32_MAX, 4, "key 'llama.block_count'"},
+    {"llama.block_count", 0, 9, 4, "does not fit into the file"},
+    {"llama.attention.head_count", 4, 0, 4, "is not that of a head"},
+    {"llama.attention.head_count_kv", 4, 3, 4, "num_key_value_heads"},
+    {"llama.embedding_length", 4, 65, 4, ""},
+    {"llama.feed_forward_length", 4, 1, 4, "config.json implies"},
+    {"llama.expert_count", 4, 1 << 20, 4, ""},
+    {"llama.expert_used_count", 4, 1 << 20, 4, "num_experts_per_tok"},
+    {"llama.attention.layer_norm_rms_epsilon", 4, 0x7fc00000, 4, "is no finite number"},
+    {"llama.rope.freq_base", 4, 0, 4, "rope_theta"},
+    {"tokenizer.ggml.tokens", 8, UINT64_MAX, 8, "elements do not fit into the file"},
+    {"tokenizer.ggml.tokens", 4, 9, 4, "is an array of arrays"},
+    {"tokenizer.ggml.scores", 8, 1, 8, ""},
+    {"token_embd.weight", 0, 0, 4, ""},
+    {"token_embd.weight", 0, UINT32_MAX, 4, "has 4294967295 dimensions"},
+    {"token_embd.weight", 4, 33, 8, ""},
+    {"token_embd.weight", 4, UINT64_MAX, 8, "its dimension 0 is"},
+    {"token_embd.weight", 20, 4, 4, "is of type Q4_2"},
+    {"token_embd.weight", 20, 0, 4, "its data begin within those of the tensor before"},
+    {"token_embd.weight", 24, 1, 8, "no multiple of the alignment 32"},
+    {"token_embd.weight", 24, UINT64_MAX - 31, 8, "do not fit into the file"},
+    {"blk.0.ffn_up_exps.weight", 20, 1 << 30, 8, ""},
+};
+
+static uint64_t length_before(const char *at)
+{
+    uint64_t length;
+    memcpy(&length, at - sizeof length, sizeof length);
+    return length;
+}
+
+/* Whatever a file says that is not so: status 4, and a line that names it. */
+START_TEST(hostile_files)
+{
+    const struct hostile *h = &hostile[_i];
+    size_t size;
+    char *data = tempdir_read(MODEL, &size), *path = tempdir_at(tempdir_new(), "hostile.gguf");
+    char *at = memmem(data, size, h->name, strlen(h->name));
+    while (at && strcmp(h->name, "GGUF") != 0 && length_before(at) != strlen(h->name))
+        at = memmem(at + 1, size - (size_t)(at + 1 - data), h->name, strlen(h->name));
+    ck_assert_msg(at != NULL, "%s", h->name);
+    memcpy(at + strlen(h->name) + h->at, &h->value, h->bytes);
+    tempdir_write(path, data, size);
+    process_expect_error(TENON(NULL, "run", path, "--tokens=1,2,3", "-n", "2", "--kernels=none", "--quiet"), 4,
+                         strcmp(h->word, lacking) ? "hostile.gguf" : "model.layers.", h->word, NULL);
+    free(data);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("cli_gguf", 600);
@@ -91,5 +155,6 @@ int main(void)
     tcase_add_test(tc, plain_values_are_the_same);
     tcase_add_test(tc, chats_and_measures);
     tcase_add_test(tc, wrong);
+    tcase_add_loop_test(tc, hostile_files, 0, sizeof hostile / sizeof *hostile);
     return process_main();
 }

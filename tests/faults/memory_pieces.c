@@ -403,6 +403,19 @@ static tn_status quantize(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+/* The same with a text that is read first. */
+static tn_status quantize_read(const char *path, uint64_t *sum, tn_error *err)
+{
+    static const int64_t ids[128] = {1, 2, 3};
+    const tn_quantize_options o = {.size = sizeof o, .ids = ids, .id_count = 128};
+    char out[PATH_MAX];
+    snprintf(out, sizeof out, "%s/q.gguf", folder);
+    tn_status status = tn_quantize(path, out, "Q4_0", &o, err);
+    if (status == TN_OK)
+        add_file(sum, out);
+    return status;
+}
+
 /* Each time a new one. */
 static tn_status quantize_folder(const char *path, uint64_t *sum, tn_error *err)
 {
@@ -459,6 +472,8 @@ const piece pieces[] = {
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},
     {.name = "quantize", .path = "models/demo", .work = quantize},
+    {.name = "quantize_read", .path = MODELS "qwen3_moe", .work = quantize_read},
+    {.name = "quantize_latent", .path = MODELS "deepseek_v3", .work = quantize},
     {.name = "quantize_folder", .path = MODELS "llama", .work = quantize_folder},
     {.name = "multiply", .path = NULL, .work = multiply},
 };
