@@ -79,11 +79,11 @@ static void encode_piece(const job *j, int64_t row, int64_t column, int64_t coun
     }
     encode_row(j->tensor->to, x, importance, count, out);
     blocks_to_f32(j->tensor->to, out, 0, count, back);
-    for (int64_t i = 0; i < count; i++) {
-        double off = pow((double)back[i] - (double)x[i], 2), weight = importance ? (double)importance[i] : 0;
-        sums[0] += off;
-        sums[2] += weight * off;
-        sums[3] += weight * (double)x[i] * (double)x[i];
+    for (int64_t i = 0; i < count; i++)
+        sums[0] += pow((double)back[i] - (double)x[i], 2);
+    for (int64_t i = 0; i < count && importance; i++) {
+        sums[2] += (double)importance[i] * pow((double)back[i] - (double)x[i], 2);
+        sums[3] += (double)importance[i] * (double)x[i] * (double)x[i];
     }
 }
 
