@@ -78,31 +78,31 @@ static inline void amx_store(int tile, void *base, int64_t stride)
         memcpy((char *)base + r * stride, amx.data[tile][r], (size_t)amx.row_bytes[tile]);
 }
 
-/* Elements 2 * i + odd of a row of bf16 as f32. */
-static inline void amx_widen(const unsigned char *row, int odd, int n, float *out)
+/* The even or the odd elements of a row of bf16 as f32. Of fixed sizes, so that compilers make vectors of the loop. */
+static inline void amx_widen(const unsigned char row[64], int odd, float out[16])
 {
-    for (int i = 0; i < n; i++) {
-        uint16_t half;
-        memcpy(&half, row + 4 * i + 2 * odd, 2);
-        uint32_t bits = (uint32_t)half << 16;
-        memcpy(&out[i], &bits, 4);
-    }
+    uint32_t pairs[16];
+    memcpy(pairs, row, sizeof pairs);
+    for (int i = 0; i < 16; i++)
+        pairs[i] = odd ? pairs[i] & 0xffff0000 : pairs[i] << 16;
+    memcpy(out, pairs, sizeof pairs);
 }
 
 /* One row of c. Products of even and of odd elements are summed apart, each step rounded once; the two sums are added,
  * and then to c. Not inlined: no arithmetic moves out of the caller's mode of rounding. */
-__attribute__((noinline)) static void amx_dot_row(float *c, const unsigned char *a, unsigned char (*b)[64], int pairs,
-                                                  int columns)
+__attribute__((noinline)) static void amx_dot_row(float *c, const unsigned char a[64], unsigned char (*b)[64],
+                                                  int pairs, int columns)
 {
     float sum[2][16] = {{0}};
-    for (int k = 0; k < pairs; k++)
-        for (int odd = 0; odd < 2; odd++) {
-            float one, row[16];
-            amx_widen(a + 4 * k, odd, 1, &one);
-            amx_widen(b[k], odd, columns, row);
-            for (int n = 0; n < columns; n++)
-                sum[odd][n] = fmaf(one, row[n], sum[odd][n]);
+    for (int odd = 0; odd < 2; odd++) {
+        float ones[16], row[16];
+        amx_widen(a, odd, ones);
+        for (int k = 0; k < pairs; k++) {
+            amx_widen(b[k], odd, row);
+            for (int n = 0; n < 16; n++)
+                sum[odd][n] = fmaf(ones[k], row[n], sum[odd][n]);
         }
+    }
     for (int n = 0; n < columns; n++)
         c[n] += sum[0][n] + sum[1][n];
 }

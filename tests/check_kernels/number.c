@@ -28,6 +28,17 @@ double smallest(tn_dtype dtype)
     return dtype <= TN_F64 ? ldexp(1, least_exponent(dtype)) : 0;
 }
 
+/* value * 2^exponent, as ldexp has it, which takes ten times as long. */
+static double scaled(double value, int exponent)
+{
+    if (exponent < -1022 || exponent > 1023)
+        return ldexp(value, exponent);
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return value * power;
+}
+
 double round_to(tn_dtype dtype, double value)
 {
     if (!isfinite(value) || value == 0 || dtype == TN_F64)
@@ -37,8 +48,8 @@ double round_to(tn_dtype dtype, double value)
     int grid = exponent - precision(dtype);
     if (grid < least_exponent(dtype))
         grid = least_exponent(dtype);
-    double rounded = ldexp(nearbyint(ldexp(value, -grid)), grid);
-    double limit = ldexp(1, dtype == TN_F16 ? 16 : 128);
+    double rounded = scaled(nearbyint(scaled(value, -grid)), grid);
+    double limit = dtype == TN_F16 ? 0x1p16 : 0x1p128;
     return fabs(rounded) >= limit ? copysign(INFINITY, value) : rounded;
 }
 
@@ -46,8 +57,8 @@ static double f16_value(uint16_t bits)
 {
     int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     double v = exponent == 31 ? (mantissa ? NAN : INFINITY)
-               : exponent     ? ldexp(1024 + mantissa, exponent - 25)
-                              : ldexp(mantissa, -24);
+               : exponent     ? scaled(1024 + mantissa, exponent - 25)
+                              : scaled(mantissa, -24);
     return bits & 0x8000 ? -v : v;
 }
 
@@ -63,13 +74,12 @@ static uint16_t f16_bits(double value)
     if (value == 0)
         return sign;
     if (exponent < -13)
-        return sign | (uint16_t)ldexp(fabs(value), 24);
-    return sign | (uint16_t)(((exponent + 14) << 10) + ((int)ldexp(fraction, 11) - 1024));
+        return sign | (uint16_t)scaled(fabs(value), 24);
+    return sign | (uint16_t)(((exponent + 14) << 10) + ((int)scaled(fraction, 11) - 1024));
 }
 
 double element_get(const tn_tensor *t, int64_t offset)
 {
-    size_t size = tn_dtype_size(t->dtype);
     union {
         float f32;
         double f64;
@@ -78,21 +88,22 @@ double element_get(const tn_tensor *t, int64_t offset)
         int32_t i32;
         int64_t i64;
     } u;
-    memcpy(&u, (const char *)t->data + offset * (int64_t)size, size);
+    const char *data = t->data;
     switch (t->dtype) {
     case TN_F32:
-        return u.f32;
+        return memcpy(&u, data + 4 * offset, 4), u.f32;
     case TN_F64:
-        return u.f64;
+        return memcpy(&u, data + 8 * offset, 8), u.f64;
     case TN_BF16:
+        memcpy(&u, data + 2 * offset, 2);
         u.u32 = (uint32_t)u.u16 << 16;
         return u.f32;
     case TN_F16:
-        return f16_value(u.u16);
+        return memcpy(&u, data + 2 * offset, 2), f16_value(u.u16);
     case TN_I32:
-        return u.i32;
+        return memcpy(&u, data + 4 * offset, 4), u.i32;
     case TN_I64:
-        return (double)u.i64;
+        return memcpy(&u, data + 8 * offset, 8), (double)u.i64;
     default:
         return NAN;
     }
@@ -127,8 +138,19 @@ void element_set(tn_tensor *t, int64_t offset, double value)
     memcpy(p, &u, tn_dtype_size(t->dtype));
 }
 
+static bool is_dense(const tn_tensor *t)
+{
+    int64_t want = 1;
+    for (int32_t d = t->ndim - 1; d >= 0; want *= t->shape[d--])
+        if (t->stride[d] != want)
+            return false;
+    return true;
+}
+
 int64_t element_offset(const tn_tensor *t, int64_t index)
 {
+    if (is_dense(t))
+        return index;
     int64_t offset = 0;
     for (int32_t d = t->ndim - 1; d >= 0 && index > 0; d--) {
         int64_t rest = index / t->shape[d];
@@ -148,15 +170,6 @@ double random_normal(random_state *r)
 int64_t random_below(random_state *r, int64_t end)
 {
     return (int64_t)(random_bits(r) >> 1) % end;
-}
-
-static bool is_dense(const tn_tensor *t)
-{
-    int64_t want = 1;
-    for (int32_t d = t->ndim - 1; d >= 0; want *= t->shape[d--])
-        if (t->stride[d] != want)
-            return false;
-    return true;
 }
 
 /* Making numbers takes longer than timing what is done with them. A period of a prime number of elements keeps rows
