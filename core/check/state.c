@@ -30,6 +30,7 @@ typedef struct state_area {
     uint64_t *copy, *now;          /* before the call, and after it                                */
     uint64_t *block;               /* hash of the memory that a word points to; 0: none            */
     unsigned char *changed;        /* of each byte: did it change in a call that counts?           */
+    bool *nowhere;                 /* of each word of copy: does it lead nowhere, ever?            */
 } state_area;
 
 struct state_watch {
@@ -122,7 +123,7 @@ static void add_area(state_watch *w, const struct link_map *object, const void *
     size_t words = (end - first) / WORD;
     if (bytes == 0 || w->count == MOST_AREAS)
         return;
-    uint64_t *memory = take(words * 4 * WORD);
+    uint64_t *memory = take(words * (4 * WORD + sizeof(bool)));
     if (memory)
         w->areas[w->count++] = (state_area){.begin = (const unsigned char *)first,
                                             .words = words,
@@ -132,7 +133,8 @@ static void add_area(state_watch *w, const struct link_map *object, const void *
                                             .copy = memory,
                                             .now = memory + words,
                                             .block = memory + 2 * words,
-                                            .changed = (unsigned char *)(memory + 3 * words)};
+                                            .changed = (unsigned char *)(memory + 3 * words),
+                                            .nowhere = (bool *)(memory + 4 * words)};
 }
 
 /* Slots that the dynamic linker fills when a function is called for the first time are no variables. */
@@ -227,9 +229,14 @@ void state_before(state_watch *w, const uint64_t *notes, size_t note_count)
         memcpy(w->notes, notes, (note_count < MOST_NOTES ? note_count : MOST_NOTES) * sizeof *notes);
     for (size_t i = 0; i < w->count; i++) {
         state_area *a = &w->areas[i];
-        state_memory_read(w->memory, a->begin, a->copy, a->words * WORD);
-        for (size_t j = 0; j < a->words; j++)
-            a->block[j] = state_memory_hash(w->memory, a->copy[j]);
+        state_memory_read(w->memory, a->begin, a->now, a->words * WORD);
+        for (size_t j = 0; j < a->words; j++) {
+            if (a->nowhere[j] && a->now[j] == a->copy[j])
+                continue;
+            a->copy[j] = a->now[j];
+            a->nowhere[j] = state_memory_leads_nowhere(w->memory, a->copy[j]);
+            a->block[j] = a->nowhere[j] ? 0 : state_memory_hash(w->memory, a->copy[j]);
+        }
     }
 }
 

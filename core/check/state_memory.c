@@ -254,3 +254,9 @@ uint64_t state_memory_hash(state_memory *m, uint64_t address)
     m->left = MOST_BYTES;
     return hash_from(m, address, 0);
 }
+
+bool state_memory_leads_nowhere(state_memory *m, uint64_t word)
+{
+    bool in_heap = word >= m->heap && word < m->heap_end;
+    return word % ALIGN != 0 || word < LEAST_ADDRESS || (!in_heap && contains(&m->objects, word));
+}

@@ -3,6 +3,7 @@
 #ifndef TENON_CORE_STATE_MEMORY_H
 #define TENON_CORE_STATE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +20,9 @@ void state_memory_look(state_memory *m);
 
 /* Of the contents of the memory that begins at the address, or that the library mapped around it; 0: there is none. */
 uint64_t state_memory_hash(state_memory *m, uint64_t address);
+
+/* Leads the word nowhere, whatever is taken later? Most words do not: numbers, and addresses in libraries, of which a
+ * sanitizer keeps thousands. */
+bool state_memory_leads_nowhere(state_memory *m, uint64_t word);
 
 #endif
