@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs test programs, $TEST_JOBS at a time (1): a line for each, what they left out because it is not installed, the
-# output of those that fail, and the sum of their checks.
+# Runs test programs, $TEST_JOBS at a time (1): a line for each with its seconds, and those of the processors, what they
+# left out because it is not installed or takes long, the output of those that fail, a line for each of these once more,
+# "failed: PROGRAM: what it said first", and the sum of their checks.
 # usage: tests/run.sh COMMAND...     each argument is one program with its arguments
 # TEST_WITH, the words of a command, starts each of them; each file in the folder TEST_REPORTS, which is emptied first, is
 # a failure.
@@ -21,6 +22,11 @@ counts() {
          END { if (seen) print good + 0, bad + 0 }' "$1"
 }
 
+# What failed, as libcheck or one of our tools has it.
+failing=':[FE]:\|^ *FAILED \|^amx emulator: \|ERROR: [A-Za-z]*Sanitizer\|runtime error: '
+# What a library says of itself at every start.
+noise='^ascend_sim: a simulator of '
+
 # One program: its counts go to the end of the file $TEST_TALLY, its lines are printed together.
 run_one() {
     command=$1
@@ -32,6 +38,8 @@ run_one() {
     timeout "$limit" ${TEST_WITH:-} $command >"$out" 2>&1 </dev/null
     status=$?
     took=$(($(date +%s) - began))
+    times >"$out.times"
+    used=$(awk 'NR == 2 { gsub(/[ms]/, " "); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$out.times")
     # shellcheck disable=SC2046 # two numbers or none
     set -- $(counts "$out")
     good=${1:-0} bad=${2:-0}
@@ -41,14 +49,18 @@ run_one() {
     fi
     echo "$good $bad" >>"$TEST_TALLY"
     if [ "$bad" -eq 0 ]; then
-        printf 'ok      %-50s %6d passed  %4d s\n' "$name" "$good" "$took"
-        sed -n 's/^SKIPPED .*not installed.*/        &/p' "$out" | sort -u
+        printf 'ok      %-50s %6d passed  %4d s  %4d s of processors\n' "$name" "$good" "$took" "$used"
+        sed -n '/^SKIPPED .*not installed/s/^/        /p; /^SKIPPED .* slow$/s/^/        /p' "$out" | sort -u
     else
         printf 'FAILED  %-50s %6d passed, %d failed  %4d s\n' "$name" "$good" "$bad" "$took"
-        tail -n 200 "$out" | sed 's/^/    /'
+        first=$(grep "$failing" "$out" | sed 's/^ *//; 1q')
+        echo "failed: $name: $(printf %.300s "${first:-$(tail -n 1 "$out")}")" >>"$TEST_TALLY.failed"
+        grep "$failing" "$out" | head -n 50 | sed 's/^/    /'
+        echo '    ---- all that it said, the last of it'
+        grep -v "$noise" "$out" | tail -n 200 | sed 's/^/    /'
     fi >"$out.all"
     cat "$out.all"
-    rm -f "$out" "$out.all"
+    rm -f "$out" "$out.all" "$out.times"
 }
 
 if [ "${1:-}" = --one ]; then
@@ -57,7 +69,7 @@ if [ "${1:-}" = --one ]; then
 fi
 TEST_TALLY=$(mktemp) || exit 1
 export TEST_TALLY
-trap 'rm -f "$TEST_TALLY"' EXIT
+trap 'rm -f "$TEST_TALLY" "$TEST_TALLY.failed"' EXIT
 trap 'exit 130' INT TERM
 [ -z "${TEST_REPORTS:-}" ] || { mkdir -p "$TEST_REPORTS" && rm -f "$TEST_REPORTS"/*; } || exit 1
 [ $# -eq 0 ] || printf '%s\0' "$@" | xargs -0 -n 1 -P "${TEST_JOBS:-1}" "$0" --one
@@ -67,5 +79,7 @@ for report in ${TEST_REPORTS:+"$TEST_REPORTS"/*}; do
     echo "FAILED  $report"
     sed 's/^/    /' "$report"
     echo '0 1' >>"$TEST_TALLY"
+    echo "failed: $report: $(grep -m 1 . "$report")" >>"$TEST_TALLY.failed"
 done
+[ ! -e "$TEST_TALLY.failed" ] || cat "$TEST_TALLY.failed"
 awk '{ good += $1; bad += $2 } END { printf "%d passed, %d failed\n", good, bad; exit bad > 0 || good == 0 }' "$TEST_TALLY"
