@@ -154,21 +154,22 @@ HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 # a matter of that check: rounding chooses the open gates). The walk over failures is left out there, too: its library
 # and the sanitizers' both want to come first; extreme weights and shadows of the program, which others try; and under AddressSanitizer the soak, which takes ten minutes there and
 # looks at resident memory. ascend.so brings a device and no kernels. WITHOUT: names of test programs and scripts that
-# are left out, too; with one % each, as make takes them.
+# are left out, too; with one % each, as make takes them. BRIEF: models and plugins as under the sanitizers.
 TOOL := $(BUILD)/tests
+FEWER := $(or $(SANITIZE),$(BRIEF))
 # What TENON_CPU names: the same bits in any call, in every tier.
 BATCH_CPUS := $(if $(SANITIZE),,avx512 avx2 c)
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
-  '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
+  '$(TOOL)/check_models --hidden$(if $(FEWER), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
-  $(if $(SANITIZE),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
+  $(if $(FEWER),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
   $(foreach t,$(TESTS) $(wildcard tests/*/test_*.sh),$(if $(filter $(WITHOUT) $(if $(SANITIZE),test_faults test_extremes test_cli_shadow %.sh),$(notdir $t)),,'$t')) \
-  $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
+  $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(FEWER),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 

@@ -114,6 +114,7 @@ typedef struct check_state {
     const char *only; /* how the names of the groups begin that are run; NULL: all                    */
     int64_t passed, failed, skipped;
     char group[160];
+    int64_t every, groups, group_seen; /* of each group's cases one in so many is run                    */
     int64_t group_cases, group_failures, group_runs;
     check_skips group_skips[CHECK_SKIPS];
     double group_worst; /* distance over bound                                                  */

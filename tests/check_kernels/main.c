@@ -41,6 +41,7 @@ enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tier
 
 typedef struct options {
     const char *ops, *blocks, *plugins, *tier, *test, *filter, *dtype, *group, *device;
+    int every;   /* of the made-up cases of a group; 0: each                                       */
     int threads; /* of --bench and golden files; 0: one per core                                 */
     bool emulate, bench, quick, long_calls, usage, help;
 } options;
@@ -78,6 +79,8 @@ static options parse(int argc, char **argv)
             o.quick = true;
         } else if (!strcmp(argv[i], "--long")) {
             o.long_calls = true;
+        } else if (!strcmp(argv[i], "--every") && value) {
+            o.every = atoi(argv[++i]);
         } else if (!strcmp(argv[i], "--threads") && value) {
             o.threads = atoi(argv[++i]);
         } else if (argv[i][0] != '-' && !o.ops) {
@@ -229,7 +232,7 @@ static bool run_blocks(check_state *s, const options *o)
 static const char usage[] =
     "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR | --blocks DIR]\n"
     "                     [--emulate | --device NAME] [--plugins DIR] [--tier NAME|all] [--test NAME]\n"
-    "                     [--group TEXT] [--threads N]\n";
+    "                     [--group TEXT] [--every N] [--threads N]\n";
 
 /* What usage leaves open. */
 static const char help[] =
@@ -241,6 +244,7 @@ static const char help[] =
     "kernels\n"
     "  --test NAME    one contract: rms_norm, rope, mlp, ...\n"
     "  --group TEXT   groups whose names begin so\n"
+    "  --every N      of the made-up cases of each group only every Nth\n"
     "  --threads N    of golden files and --bench; 0: one for each core\n"
     "ends with N passed, N failed, N skipped: groups, and for skips a line for each reason in a group\n";
 
@@ -268,7 +272,9 @@ int main(int argc, char **argv)
     }
     if (o.emulate)
         host_emulate(TN_CPU_AMX_BF16);
-    check_state s = {.only = o.group};
+    check_state s = {.only = o.group, .every = o.every > 1 ? o.every : 1};
+    if (o.every > 1)
+        printf("SKIPPED all but each %dth made-up case of a group: emulation is slow\n", o.every);
     if (!host_open(o.plugins ? o.plugins : beside))
         return 3;
     if (o.device && !far_open(o.device))

@@ -275,7 +275,7 @@ int main(void)
         return 1;
     TCase *tc = suite_open("gradients", 300);
     ADD_SLOW_LOOP(tc, eager_agrees_with_differences, cases.gl_pathc);
-    ADD_SLOW_LOOP(tc, kernels_agree_with_eager, cases.gl_pathc);
+    ADD_SLICED_LOOP(tc, kernels_agree_with_eager, cases.gl_pathc, 15);
     int failed = process_main();
     globfree(&cases);
     return failed;
