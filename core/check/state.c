@@ -19,6 +19,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Larger areas are not looked at: where sanitizers keep millions of words of their own among a library's (Makefile). */
+#ifndef TN_MOST_WORDS
+#define TN_MOST_WORDS SIZE_MAX
+#endif
+
 enum { MOST_OBJECTS = 32, MOST_AREAS = 3 * MOST_OBJECTS, MOST_NOTES = 8, WORD = sizeof(uint64_t) };
 
 typedef struct state_area {
@@ -121,7 +126,7 @@ static void add_area(state_watch *w, const struct link_map *object, const void *
 {
     uintptr_t first = (uintptr_t)begin / WORD * WORD, end = ((uintptr_t)begin + bytes + WORD - 1) / WORD * WORD;
     size_t words = (end - first) / WORD;
-    if (bytes == 0 || w->count == MOST_AREAS)
+    if (bytes == 0 || words > TN_MOST_WORDS || w->count == MOST_AREAS)
         return;
     uint64_t *memory = take(words * (4 * WORD + sizeof(bool)));
     if (memory)
