@@ -4,6 +4,7 @@
 #include "base/convert.h"
 #include "base/tensor.h"
 #include "check/inputs.h"
+#include "op/seen.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ enum { MOST_DIM = 1024 };
 typedef struct scores {
     const tn_tensor *q, *k;
     const tn_tensor *q_index, *kv_index;
-    int64_t window;
+    seen_rule rule;
     double limit; /* of |q k|, without the scale                                                     */
     bool *skip;   /* [B*T*N]                                                                         */
 } scores;
@@ -49,7 +50,7 @@ static bool is_large(const scores *s, int64_t row)
     vector(s->q, batch, token, head, q);
     for (int64_t key = 0; key < s->k->shape[1]; key++) {
         int32_t position = kv_index[key];
-        if (position < 0 || position > index || (s->window > 0 && index - position >= s->window))
+        if (position < seen_low(&s->rule, index) || position > seen_high(&s->rule, index))
             continue;
         vector(s->k, batch, key, head / group, k);
         if (fabs((double)dot(q, k, d)) > s->limit)
@@ -86,7 +87,7 @@ static tn_status find_scores(const tn_call *call, bool **skip, tn_error *err)
                 .k = &call->in[1],
                 .q_index = &call->in[3],
                 .kv_index = &call->in[4],
-                .window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0,
+                .rule = seen_of(site),
                 .limit = (dtype == TN_BF16 ? LARGE_BF16 : LARGE_F16) / scale,
                 .skip = *skip};
     if (tn_tensor_count(&call->in[1]) > 0)

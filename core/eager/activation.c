@@ -89,11 +89,69 @@ static void act_gelu_new(tn_dtype dtype, float *x, int64_t n)
     vec_mul(x, t, n);
 }
 
+CLONES static void act_hard_swish(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float gate = x[i] + 3.0f < 0.0f ? 0.0f : x[i] + 3.0f;
+        x[i] = x[i] * (gate > 6.0f ? 6.0f : gate) / 6.0f;
+    }
+}
+
+CLONES static void act_leaky_relu(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] < 0.0f ? x[i] * VEC_LEAK : x[i];
+}
+
+static void act_gelu_10(float *x, int64_t n)
+{
+    act_gelu(x, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] > 10.0f ? 10.0f : x[i];
+}
+
+void vec_laplace_inner(tn_dtype dtype, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] -= VEC_LAPLACE_MEAN;
+    vec_round(x, n, dtype);
+    vec_div(x, n, VEC_LAPLACE_WIDTH);
+    vec_round(x, n, dtype);
+}
+
+/* The distribution function of a normal distribution, rounded after every operation. */
+static void act_laplace(tn_dtype dtype, float *x, int64_t n)
+{
+    vec_laplace_inner(dtype, x, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = erff(x[i]);
+    vec_round(x, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        x[i] += 1.0f;
+    vec_round(x, n, dtype);
+    vec_scale_rounded(x, n, 0.5f, dtype);
+}
+
+static void act_sqrt_softplus(tn_dtype dtype, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] > 20.0f ? x[i] : log1pf(expf(x[i]));
+    vec_round(x, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = sqrtf(x[i]);
+}
+
 static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
 {
-    static void (*const plain[])(float *x, int64_t n) = {
-        [TN_ACT_SILU] = act_silu,       [TN_ACT_GELU_TANH] = act_gelu_tanh, [TN_ACT_GELU] = act_gelu,
-        [TN_ACT_SIGMOID] = act_sigmoid, [TN_ACT_TANH] = act_tanh,           [TN_ACT_MISH] = act_mish};
+    static void (*const plain[])(float *x, int64_t n) = {[TN_ACT_SILU] = act_silu,
+                                                         [TN_ACT_GELU_TANH] = act_gelu_tanh,
+                                                         [TN_ACT_GELU] = act_gelu,
+                                                         [TN_ACT_SIGMOID] = act_sigmoid,
+                                                         [TN_ACT_TANH] = act_tanh,
+                                                         [TN_ACT_MISH] = act_mish,
+                                                         [TN_ACT_HARD_SWISH] = act_hard_swish,
+                                                         [TN_ACT_LEAKY_RELU] = act_leaky_relu,
+                                                         [TN_ACT_GELU_10] = act_gelu_10};
     if ((size_t)act < sizeof plain / sizeof *plain && plain[act])
         plain[act](x, n);
     else if (act == TN_ACT_RELU || act == TN_ACT_RELU2 || act == TN_ACT_RELU6)
@@ -102,6 +160,10 @@ static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
         act_quick_gelu(dtype, x, n);
     else if (act == TN_ACT_GELU_NEW)
         act_gelu_new(dtype, x, n);
+    else if (act == TN_ACT_LAPLACE)
+        act_laplace(dtype, x, n);
+    else if (act == TN_ACT_SQRT_SOFTPLUS)
+        act_sqrt_softplus(dtype, x, n);
     if (act == TN_ACT_RELU2)
         vec_mul(x, x, n);
     vec_round(x, n, dtype);

@@ -130,13 +130,73 @@ static void grad_gelu_new(tn_dtype dtype, const float *x, float *g, int64_t n)
     vec_add(g, v, n);
 }
 
+/* A third of x and one half within -3 .. 3, which is the slope of the parabola. */
+CLONES static void grad_hard_swish(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float inside = g[i] * (x[i] / 3.0f + 0.5f);
+        g[i] = x[i] <= -3.0f ? 0.0f : x[i] < 3.0f ? inside : g[i];
+    }
+}
+
+CLONES static void grad_leaky_relu(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] = x[i] > 0.0f ? g[i] : g[i] * VEC_LEAK;
+}
+
+/* Where gelu, as it is rounded, is beyond 10 nothing comes back. */
+static void grad_gelu_10(tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    float y[VEC_CHUNK];
+    memcpy(y, x, (size_t)n * sizeof *y);
+    vec_act(TN_ACT_GELU, dtype, y, n);
+    grad_gelu(x, g, n);
+    for (int64_t i = 0; i < n; i++)
+        g[i] = y[i] > 10.0f ? 0.0f : g[i];
+}
+
+/* y = 0.5 (1 + erf(z)), z = (x - mean) / width: dx = (g 0.5) 2/sqrt(pi) e^(-z^2) / width. */
+static void grad_laplace(tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    float z[VEC_CHUNK];
+    memcpy(z, x, (size_t)n * sizeof *z);
+    vec_laplace_inner(dtype, z, n);
+    vec_scale_rounded(g, n, 0.5f, dtype);
+    for (int64_t i = 0; i < n; i++)
+        z[i] *= z[i];
+    vec_round(z, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        z[i] = expf(-z[i]);
+    vec_round(z, n, dtype);
+    vec_scale_rounded(z, n, 1.1283791670955126f, dtype);
+    vec_mul_rounded(g, z, n, dtype);
+    vec_div(g, n, VEC_LAPLACE_WIDTH);
+}
+
+/* y = sqrt(p), p = softplus(x): dx = rnd(g / rnd(2 y)) sigmoid(x); 0 where p is, as it is nearby. */
+static void grad_sqrt_softplus(tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    float y[VEC_CHUNK];
+    memcpy(y, x, (size_t)n * sizeof *y);
+    vec_act(TN_ACT_SQRT_SOFTPLUS, dtype, y, n);
+    vec_scale_rounded(y, n, 2.0f, dtype);
+    for (int64_t i = 0; i < n; i++)
+        g[i] = y[i] == 0.0f ? 0.0f : g[i] / y[i];
+    vec_round(g, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        g[i] = x[i] > 20.0f ? g[i] : g[i] / (1.0f + expf(-x[i]));
+}
+
 static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
 {
     static void (*const plain[])(const float *x, float *g, int64_t n) = {[TN_ACT_SILU] = grad_silu,
                                                                          [TN_ACT_GELU_TANH] = grad_gelu_tanh,
                                                                          [TN_ACT_GELU] = grad_gelu,
                                                                          [TN_ACT_RELU2] = grad_relu2,
-                                                                         [TN_ACT_MISH] = grad_mish};
+                                                                         [TN_ACT_MISH] = grad_mish,
+                                                                         [TN_ACT_HARD_SWISH] = grad_hard_swish,
+                                                                         [TN_ACT_LEAKY_RELU] = grad_leaky_relu};
     if ((size_t)act < sizeof plain / sizeof *plain && plain[act])
         plain[act](x, g, n);
     else if (act == TN_ACT_RELU || act == TN_ACT_RELU6)
@@ -147,6 +207,12 @@ static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int
         grad_gelu_new(dtype, x, g, n);
     else if (act == TN_ACT_SIGMOID || act == TN_ACT_TANH)
         grad_of_value(act, dtype, x, g, n);
+    else if (act == TN_ACT_GELU_10)
+        grad_gelu_10(dtype, x, g, n);
+    else if (act == TN_ACT_LAPLACE)
+        grad_laplace(dtype, x, g, n);
+    else if (act == TN_ACT_SQRT_SOFTPLUS)
+        grad_sqrt_softplus(dtype, x, g, n);
     vec_round(g, n, dtype);
 }
 

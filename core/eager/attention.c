@@ -47,8 +47,7 @@ void attention_shape(const tn_call *call, attention_job *job)
                            .o = &call->out[0]};
     job->sinks = site->features & TN_HAS_SINKS ? rows_param(site, TN_ROLE_SINKS) : NULL;
     job->rule.dtype = job->q->dtype;
-    job->rule.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
-    job->rule.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
+    job->rule.seen = seen_of(site);
     job->rule.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0.0f;
     job->rule.scale = (float)site->num[TN_NUM_SCALE];
     job->rule.has_sink = job->sinks != NULL;
@@ -120,10 +119,10 @@ size_t attention_scratch(const tn_call *call)
     return attention_layout(&job, (size_t)few.rows, (size_t)scores, NULL, &work) * (size_t)tn_thread_count();
 }
 
-/* Finds the spans of keys that some query at a position between low and high may see. */
-static void attention_find_spans(const attention_job *job, attention_work *work, int64_t b, int32_t low, int32_t high)
+/* Finds the spans of keys at positions between lowest and highest. */
+static void attention_find_spans(const attention_job *job, attention_work *work, int64_t b, int32_t lowest,
+                                 int32_t highest)
 {
-    int32_t lowest = attention_lowest(&job->rule, low);
     bool joins = job->type == job->q->dtype; /* else every block passes through work->block     */
     work->span_count = work->n = 0;
     for (int64_t first = 0; first < job->keys; first += KEY_BLOCK) {
@@ -133,7 +132,7 @@ static void attention_find_spans(const attention_job *job, attention_work *work,
             int32_t kv = attention_index(job->kv_index, b, first + s);
             work->index[work->n + s] = kv;
             span.clean &= kv >= 0;
-            seen |= kv >= lowest && kv <= high;
+            seen |= kv >= lowest && kv <= highest;
         }
         if (!seen)
             continue;
@@ -252,8 +251,9 @@ static void attention_queries(const attention_job *job, attention_work *work, in
     for (int64_t r = 0; r < rows; r++) {
         int64_t t = first + r / job->group, head = kv_head * job->group + r % job->group;
         int32_t position = attention_index(job->q_index, b, t);
-        low = position < low ? position : low;
-        high = position > high ? position : high;
+        int32_t from = seen_low(&job->rule.seen, position), to_position = seen_high(&job->rule.seen, position);
+        low = from < low ? from : low;
+        high = to_position > high ? to_position : high;
         char *to = work->q + (size_t)r * bytes;
         if (job->q->dtype == job->type)
             memcpy(to, rows_at3(job->q, b, t, head), bytes);

@@ -3,12 +3,13 @@
 #define TENON_CORE_EAGER_ATTENTION_H
 
 #include "eager/rows.h"
+#include "op/seen.h"
 
 /* How scores become probabilities. */
 typedef struct attention_scores {
-    tn_dtype dtype;        /* of the model: what is rounded to                                          */
-    float scale, softcap;  /* softcap 0: none                                                     */
-    int64_t window, chunk; /* 0: none                                                                  */
+    tn_dtype dtype;       /* of the model: what is rounded to                                          */
+    float scale, softcap; /* softcap 0: none                                                     */
+    seen_rule seen;
     bool has_sink;
 } attention_scores;
 
@@ -41,18 +42,9 @@ static inline float attention_sink(const attention_job *job, int64_t head)
     return sink;
 }
 
-/* The first position that the query at position q may see. */
-static inline int32_t attention_lowest(const attention_scores *rule, int32_t q)
-{
-    int64_t lowest = rule->window > 0 && rule->window <= q ? q - rule->window + 1 : 0;
-    int64_t chunk = rule->chunk > 0 && q > 0 ? q / rule->chunk * rule->chunk : 0;
-    return (int32_t)(lowest > chunk ? lowest : chunk);
-}
-
 /* attention_softmax.c: one query's products with n keys become probabilities in f32, not yet rounded; returns that of
- * the sink. index[i] is the position of key i; the query at position q sees it when 0 <= index[i] <= q and, with a
- * window, q - index[i] < window, with a chunk, index[i] lies in q's. A query that sees nothing gets zeros. sink: its
- * head's, if there is one. */
+ * the sink. index[i] is the position of key i; the query at position q sees those that the rule says. A query that sees
+ * nothing gets zeros. sink: its head's, if there is one. */
 float attention_softmax(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, int32_t q,
                         float sink);
 

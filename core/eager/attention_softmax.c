@@ -15,9 +15,10 @@ static void scores_round(const attention_scores *rule, float *scores, int64_t n)
         softcap_apply(scores, n, rule->softcap, rule->dtype);
 }
 
-/* Scores of keys outside lowest .. q become -inf. Returns the largest score that is left (NaN when one is), and whether
- * any is. */
-CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, int32_t lowest, int32_t q, bool *any)
+/* Scores of keys outside lowest .. highest become -inf. Returns the largest score that is left (NaN when one is), and
+ * whether any is. */
+CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, int32_t lowest, int32_t highest,
+                                bool *any)
 {
     float lane[LANES], max = -INFINITY;
     int32_t seen = 0, nan = 0;
@@ -26,7 +27,7 @@ CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, 
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int l = 0; l < LANES; l++) {
-            int32_t sees = (index[i + l] >= lowest) & (index[i + l] <= q);
+            int32_t sees = (index[i + l] >= lowest) & (index[i + l] <= highest);
             float score = sees ? scores[i + l] : -INFINITY;
             seen |= sees;
             nan |= score != score;
@@ -34,7 +35,7 @@ CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, 
             scores[i + l] = score;
         }
     for (; i < n; i++) {
-        int32_t sees = (index[i] >= lowest) & (index[i] <= q);
+        int32_t sees = (index[i] >= lowest) & (index[i] <= highest);
         scores[i] = sees ? scores[i] : -INFINITY;
         seen |= sees;
         nan |= scores[i] != scores[i];
@@ -53,7 +54,7 @@ float attention_softmax(const attention_scores *rule, float *scores, const int32
     float max = 0.0f;
     if (n > 0) {
         scores_round(rule, scores, n);
-        max = scores_mask(scores, index, n, attention_lowest(rule, q), q, &any);
+        max = scores_mask(scores, index, n, seen_low(&rule->seen, q), seen_high(&rule->seen, q), &any);
     }
     if (!any) {
         for (int64_t i = 0; i < n; i++)

@@ -220,7 +220,7 @@ static tn_status glu_make(const tn_call *call, glu_job *job, tn_error *err)
                      .width = rows_width(&call->in[0])};
     job->clamp = (vec_clamp){(float)site->num[TN_NUM_LIMIT], (float)site->num[TN_NUM_ALPHA]};
     job->z = vec_round1((float)site->num[TN_NUM_SPARSITY], job->dtype);
-    if (job->act < TN_ACT_SILU || job->act > TN_ACT_CLAMPED_SWIGLU)
+    if (job->act < TN_ACT_SILU || job->act > TN_ACT_SQRT_SOFTPLUS)
         return tn_fail(err, TN_E_INTERNAL, site->path, "activation %d is not known; report this defect", (int)job->act);
     return TN_OK;
 }

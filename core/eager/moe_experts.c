@@ -38,7 +38,7 @@ bool moe_experts_shape(const tn_call *call, experts_job *job)
     const tn_site *site = call->site;
     int32_t layout = site->meaning[TN_AXIS_LAYOUT], act = site->meaning[TN_AXIS_ACT];
     bool stacked = layout == TN_LAYOUT_STACKED_OI || layout == TN_LAYOUT_STACKED_IO || layout == TN_LAYOUT_PAIRS_IO;
-    if ((!stacked && layout != TN_LAYOUT_EXPERT_LIST) || act < TN_ACT_SILU || act > TN_ACT_CLAMPED_SWIGLU ||
+    if ((!stacked && layout != TN_LAYOUT_EXPERT_LIST) || act < TN_ACT_SILU || act > TN_ACT_SQRT_SOFTPLUS ||
         !experts_first(site, (tn_layout)layout) || !rows_param(site, TN_ROLE_DOWN) || call->in[2].shape[1] < 1)
         return false;
     *job = (experts_job){.site = site,

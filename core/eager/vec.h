@@ -62,6 +62,14 @@ void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n);
 /* activation.c: t[i] = tanh(sqrt(2/pi) (x[i] + 0.044715 x[i]^3)), rounded after every operation. */
 void vec_gelu_new_tanh(tn_dtype dtype, const float *x, float *t, int64_t n);
 
+/* The slope of TN_ACT_LEAKY_RELU below 0; mean and, times sqrt(2), deviation of TN_ACT_LAPLACE. */
+#define VEC_LEAK 0.01f
+#define VEC_LAPLACE_MEAN 0.707107f
+#define VEC_LAPLACE_WIDTH 0.39894257f
+
+/* activation.c: x[i] = (x[i] - mean) / width, rounded after both. */
+void vec_laplace_inner(tn_dtype dtype, float *x, int64_t n);
+
 /* activation_grad.c: g[i] times the derivative of act at x[i], with the roundings of automatic differentiation in
  * dtype, the last one included. x holds numbers of dtype. */
 void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n);

@@ -174,6 +174,11 @@ tn_act parts_act(const config_reader *config, const char *key, const char *fallb
                                        {"tanh", TN_ACT_TANH},
                                        {"linear", TN_ACT_LINEAR},
                                        {"mish", TN_ACT_MISH},
+                                       {"hardswish", TN_ACT_HARD_SWISH},
+                                       {"leaky_relu", TN_ACT_LEAKY_RELU},
+                                       {"laplace", TN_ACT_LAPLACE},
+                                       {"gelu_10", TN_ACT_GELU_10},
+                                       {"sqrtsoftplus", TN_ACT_SQRT_SOFTPLUS},
                                        {0}};
     return (tn_act)config_choice(config, key, fallback, acts);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "op/op.h"
+#include "op/seen.h"
 #include "run/guest.h"
 
 /* Of what goes in, unless that is numbers of tokens. */
@@ -27,25 +28,18 @@ static int64_t count_between(const int32_t *index, int64_t stride, int64_t keys,
     return count;
 }
 
-/* The part of an ATTENTION's pairs of query and key that no mask hides: positions from 0, or from where window or chunk
- * begin, up to the query's own. */
+/* The part of an ATTENTION's pairs of query and key that no mask hides. */
 static double seen_part(const tn_call *call)
 {
     const tn_tensor *q = &call->in[3], *kv = &call->in[4];
-    const tn_site *site = call->site;
-    int64_t window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
-    int64_t chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
+    const seen_rule rule = seen_of(call->site);
     int64_t batch = q->shape[0], tokens = q->shape[1], keys = kv->shape[1], seen = 0;
     for (int64_t b = 0; b < batch; b++) {
         const int32_t *query = (const int32_t *)q->data + b * q->stride[0];
         const int32_t *index = (const int32_t *)kv->data + b * kv->stride[0];
         for (int64_t t = 0; t < tokens; t++) {
-            int64_t high = query[t * q->stride[1]], low = 0;
-            if (window > 0 && high - window + 1 > low)
-                low = high - window + 1;
-            if (chunk > 0 && high >= 0 && high - high % chunk > low)
-                low = high - high % chunk;
-            seen += high < 0 ? 0 : count_between(index, kv->stride[1], keys, low, high);
+            int32_t at = query[t * q->stride[1]], high = seen_high(&rule, at);
+            seen += high < 0 ? 0 : count_between(index, kv->stride[1], keys, seen_low(&rule, at), high);
         }
     }
     return seen > 0 ? (double)seen / ((double)batch * (double)tokens * (double)keys) : 0;

@@ -53,8 +53,13 @@ typedef enum tn_act {
     TN_ACT_TANH,
     TN_ACT_LINEAR,
     TN_ACT_MISH,
-    TN_ACT_CLAMPED_SWIGLU /* experts: min(gate, L) sigmoid(A min(gate, L)) (clamp(up, -L, L) + 1),
+    TN_ACT_CLAMPED_SWIGLU, /* experts: min(gate, L) sigmoid(A min(gate, L)) (clamp(up, -L, L) + 1),
                              L TN_NUM_LIMIT, A TN_NUM_ALPHA; of gate and up together            */
+    TN_ACT_HARD_SWISH,     /* x min(max(x + 3, 0), 6) / 6                                          */
+    TN_ACT_LEAKY_RELU,     /* x, below 0 a hundredth of it                                         */
+    TN_ACT_LAPLACE,        /* (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) / 2, rounded step by step */
+    TN_ACT_GELU_10,        /* TN_ACT_GELU, at most 10                                              */
+    TN_ACT_SQRT_SOFTPLUS   /* sqrt(rnd(log(1 + e^x)))                                              */
 } tn_act;
 
 typedef enum tn_score {
@@ -101,6 +106,7 @@ typedef enum tn_layout {
 #define TN_HAS_SHARED_BIAS (UINT64_C(1) << 20)    /* block: on every product of the shared expert */
 #define TN_HAS_GROUP_PAIRS (UINT64_C(1) << 21)    /* route: groups are ranked by their two best, not by the best */
 #define TN_HAS_MIXED (UINT64_C(1) << 22)          /* weights are of several types: see each parameter  */
+#define TN_HAS_BOTH_SIDES (UINT64_C(1) << 23)     /* attention: keys behind a query are seen, too      */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */

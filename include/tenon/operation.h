@@ -59,8 +59,9 @@ typedef enum tn_op {
     TN_OP_LINEAR = 9,
     /* in q [B,T,N,D], k [B,S,K,D], v [B,S,K,Dv], q_index [B,T] i32, kv_index [B,S] i32; out o
      * [B,T,N,Dv]. Key s is seen by query t when 0 <= kv_index[s] <= q_index[t] and, with a
-     * window W, q_index[t] - kv_index[s] < W, with a chunk C, q_index[t] / C = kv_index[s] / C. A query that sees
-     * nothing gives zeros. */
+     * window W, q_index[t] - kv_index[s] < W, with a chunk C, q_index[t] / C = kv_index[s] / C. With
+     * TN_HAS_BOTH_SIDES it is, when both are at least 0, whichever of them is the larger, with a window
+     * |q_index[t] - kv_index[s]| < W. A query that sees nothing gives zeros. */
     TN_OP_ATTENTION = 10,
     /* in x [..., W]; out y like x, and may be the same memory: rnd((x - mean) / sqrt(var + eps) * w (+ b)), where mean
      * and var are those of the row, in f32. TN_ROLE_WEIGHT, TN_ROLE_BIAS [W]. */

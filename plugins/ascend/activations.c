@@ -18,8 +18,12 @@ tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err)
                                         [TN_ACT_GELU_NEW] = "aclnnTanh",
                                         [TN_ACT_TANH] = "aclnnTanh",
                                         [TN_ACT_MISH] = "aclnnTanh aclnnSoftplus",
-                                        [TN_ACT_CLAMPED_SWIGLU] = "aclnnClamp"};
-    if (act < TN_ACT_SILU || act > TN_ACT_CLAMPED_SWIGLU || (act == TN_ACT_CLAMPED_SWIGLU && !pairs))
+                                        [TN_ACT_CLAMPED_SWIGLU] = "aclnnClamp",
+                                        [TN_ACT_HARD_SWISH] = "aclnnClamp",
+                                        [TN_ACT_LEAKY_RELU] = "aclnnClamp",
+                                        [TN_ACT_LAPLACE] = "aclnnErf",
+                                        [TN_ACT_GELU_10] = "aclnnErf aclnnClamp"};
+    if (act < TN_ACT_SILU || act > TN_ACT_GELU_10 || (act == TN_ACT_CLAMPED_SWIGLU && !pairs))
         return tn_fail(err, TN_DECLINED, "npu", "act: %s is not there yet", tn_axis_value_name(TN_AXIS_ACT, act));
     return (size_t)act < sizeof needs / sizeof *needs ? npu_needs(needs[act], err) : TN_OK;
 }
@@ -51,6 +55,14 @@ static void gelu_erf(npu_run *r, tn_tensor x, tn_tensor y)
     npu_copy(r, t, y);
 }
 
+static void gelu_10(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    gelu_erf(r, x, y);
+    tn_tensor wide = npu_wide_copy(r, y);
+    npu_clamp(r, wide, -INFINITY, 10, wide);
+    npu_copy(r, wide, y);
+}
+
 /* x tanh(log(1 + e^x)) */
 static void mish(npu_run *r, tn_tensor x, tn_tensor y)
 {
@@ -58,6 +70,27 @@ static void mish(npu_run *r, tn_tensor x, tn_tensor y)
     npu_softplus(r, wide, 20, t);
     npu_tanh(r, t, t);
     npu_multiply(r, wide, t, t);
+    npu_copy(r, t, y);
+}
+
+/* x min(max(x + 3, 0), 6) / 6 */
+static void hard_swish(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x);
+    npu_add_number(r, wide, 3, t);
+    npu_clamp(r, t, 0, 6, t);
+    npu_multiply(r, wide, t, t);
+    npu_multiply_number(r, t, 1.0f / 6, t);
+    npu_copy(r, t, y);
+}
+
+/* What is above 0, and a hundredth of what is below. */
+static void leaky_relu(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x);
+    npu_clamp(r, wide, -INFINITY, 0, t);
+    npu_clamp(r, wide, 0, INFINITY, wide);
+    npu_add(r, wide, t, 0.01f, t);
     npu_copy(r, t, y);
 }
 
@@ -116,6 +149,22 @@ static void gelu_new(npu_run *r, tn_tensor x, tn_tensor y)
     npu_copy(r, t, y);
 }
 
+/* (1 + erf((x - 0.707107) / 0.39894257)) / 2 */
+static void laplace(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    tn_tensor t = npu_wide_copy(r, x), narrow = npu_take_like(r, x.dtype, x);
+    npu_add_number(r, t, -0.707107f, t);
+    npu_round(r, t, narrow);
+    npu_multiply_number(r, t, 1 / 0.39894257f, t);
+    npu_round(r, t, narrow);
+    npu_erf(r, t, t);
+    npu_round(r, t, narrow);
+    npu_add_number(r, t, 1, t);
+    npu_round(r, t, narrow);
+    npu_multiply_number(r, t, 0.5f, t);
+    npu_copy(r, t, y);
+}
+
 void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
 {
     switch (act) {
@@ -139,6 +188,18 @@ void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
         break;
     case TN_ACT_MISH:
         mish(r, x, y);
+        break;
+    case TN_ACT_HARD_SWISH:
+        hard_swish(r, x, y);
+        break;
+    case TN_ACT_LEAKY_RELU:
+        leaky_relu(r, x, y);
+        break;
+    case TN_ACT_LAPLACE:
+        laplace(r, x, y);
+        break;
+    case TN_ACT_GELU_10:
+        gelu_10(r, x, y);
         break;
     case TN_ACT_TANH:
     case TN_ACT_RELU:

@@ -34,6 +34,8 @@ tn_status act_grad_declines(tn_act act, tn_error *err)
         return npu_needs("aclnnTanh aclnnSoftplus aclnnClamp", err);
     case TN_ACT_CLAMPED_SWIGLU:
         return npu_needs("aclnnClamp aclnnGeScalar aclnnSWhere", err);
+    default:
+        break;
     }
     return tn_fail(err, TN_DECLINED, "npu", "act: the gradients of activation %d are not there yet", (int)act);
 }

@@ -52,6 +52,7 @@ attention_job attention_shape(const tn_call *call)
     job.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0;
     job.rule.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
     job.rule.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
+    job.rule.both_sides = site->features & TN_HAS_BOTH_SIDES;
     job.q_step = call->in[3].stride[0];
     job.kv_step = call->in[4].stride[0];
     return job;

@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 /* A query at position q sees a key at position 0 <= k <= q with q - k < window and in the same chunk; 0: no such rule.
- */
+ * both_sides: also one behind it, with k - q < window. */
 typedef struct mask_rule {
     int64_t window, chunk;
+    bool both_sides;
 } mask_rule;
 
 /* Keys [first, end) are those that some query sees. masked: some query does not see all of them. */

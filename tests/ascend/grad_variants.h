@@ -99,6 +99,7 @@ static const variant variants[] = {
     {"attention to values of another width", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD_V, 20}}},
     {"attention in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW},
     {"attention in a chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_CHUNK},
+    {"attention to both sides", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW | TN_HAS_BOTH_SIDES},
     {"attention with a softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
     {"attention with sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
     {"attention with sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},

@@ -23,6 +23,8 @@ static const variant variants[] = {
     {"softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
     {"sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
     {"sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
+    {"both sides", .op = TN_OP_ATTENTION, .features = TN_HAS_BOTH_SIDES},
+    {"both sides in a chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_BOTH_SIDES | TN_HAS_CHUNK},
     {"softmax router", .op = TN_OP_MOE_ROUTE},
     {"renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
     {"sigmoid router", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID,
@@ -95,7 +97,7 @@ enum { CACHED = sizeof cached / sizeof *cached };
 
 START_TEST(attention_behind_caches)
 {
-    static const uint64_t features[] = {0, TN_HAS_WINDOW, TN_HAS_CHUNK};
+    static const uint64_t features[] = {0, TN_HAS_WINDOW, TN_HAS_CHUNK, TN_HAS_WINDOW | TN_HAS_BOTH_SIDES};
     inputs in;
     tn_error err = TN_ERROR_INIT;
     const variant v = {.op = TN_OP_ATTENTION, .features = features[_i / 3]};
@@ -255,7 +257,7 @@ static void add_tests(void)
 {
     TCase *tc = suite_open("ascend_ops", 600);
     tcase_add_loop_test(tc, they_are_right_at_made_up_sites, 0, TYPES * first_grouped());
-    tcase_add_loop_test(tc, attention_behind_caches, 0, 9);
+    tcase_add_loop_test(tc, attention_behind_caches, 0, 12);
     suite_add(tc, empty_calls, counts_are_looked_at, ties_leave_a_choice, older_installations,
               what_does_not_compose_is_declined);
     tc = suite_open("experts", 600);

@@ -12,7 +12,7 @@
 typedef struct attention_case {
     int64_t batch, tokens, keys, heads, kv_heads, d, dv, window, chunk;
     double softcap;
-    bool sinks, strided;
+    bool sinks, strided, both_sides;
 } attention_case;
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
@@ -32,7 +32,9 @@ static int64_t reference_scores(const tn_call *call, const attention_case *c, in
     for (int64_t s = 0; s < c->keys; s++) {
         int64_t kv = (int64_t)optest_at(&call->in[4], b * c->keys + s);
         p[s] = -INFINITY;
-        if (kv < 0 || kv > q || (c->window && q - kv >= c->window) || (c->chunk && q / c->chunk != kv / c->chunk))
+        int64_t apart = c->both_sides && kv > q ? kv - q : q - kv;
+        if (kv < 0 || apart < 0 || q < 0 || (c->window && apart >= c->window) ||
+            (c->chunk && q / c->chunk != kv / c->chunk))
             continue;
         double score = 0.0;
         for (int64_t i = 0; i < c->d; i++)
@@ -95,7 +97,8 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
     site->dim[TN_DIM_CHUNK] = c->chunk;
     site->num[TN_NUM_SOFTCAP] = c->softcap;
     site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->chunk ? TN_HAS_CHUNK : 0) |
-                     (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0);
+                     (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0) |
+                     (c->both_sides ? TN_HAS_BOTH_SIDES : 0);
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, 1);
     call.in[0] = optest_random(dtype, 4, (int64_t[]){c->batch, c->tokens, c->heads, c->d}, 1);
@@ -135,6 +138,36 @@ static const attention_case cases[] = {
     {.batch = 1, .tokens = 20, .keys = 33, .heads = 2, .kv_heads = 2, .d = 16, .dv = 16, .softcap = 50.0},
     {.batch = 1, .tokens = 20, .keys = 20, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .sinks = true, .window = 6},
     {.batch = 1, .tokens = 3, .keys = 140, .heads = 2, .kv_heads = 2, .d = 8, .dv = 8, .window = 4, .strided = true},
+    {.batch = 2, .tokens = 150, .keys = 150, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .both_sides = true},
+    {.batch = 1,
+     .tokens = 290,
+     .keys = 290,
+     .heads = 2,
+     .kv_heads = 1,
+     .d = 16,
+     .dv = 8,
+     .window = 9,
+     .both_sides = true},
+    {.batch = 1,
+     .tokens = 12,
+     .keys = 30,
+     .heads = 2,
+     .kv_heads = 1,
+     .d = 16,
+     .dv = 8,
+     .window = 5,
+     .chunk = 8,
+     .both_sides = true},
+    {.batch = 1,
+     .tokens = 9,
+     .keys = 9,
+     .heads = 2,
+     .kv_heads = 1,
+     .d = 16,
+     .dv = 8,
+     .chunk = 4,
+     .sinks = true,
+     .both_sides = true},
 };
 
 START_TEST(equals_the_reference)

@@ -12,13 +12,17 @@ typedef struct attention_case {
     int64_t tokens, keys, heads, kv_heads, window;
     double softcap;
     bool sinks, holes; /* holes: slots that are not used, and a query before all keys                  */
+    bool both_sides;
 } attention_case;
 
 static const attention_case cases[] = {
-    {3, 5, 2, 2, 0, 0.0, false, false},   {4, 7, 4, 2, 0, 0.0, false, true},   {5, 6, 4, 1, 3, 0.0, false, false},
-    {4, 6, 2, 1, 0, 2.0, false, true},    {3, 5, 4, 2, 2, 0.0, true, true},    {4, 5, 4, 4, 0, 1.5, true, false},
-    {1, 1, 1, 1, 0, 0.0, false, false},   {0, 4, 2, 1, 0, 0.0, true, false},   {3, 0, 2, 1, 0, 0.0, true, false},
-    {140, 140, 1, 1, 0, 0.0, true, true}, {2, 300, 1, 1, 0, 3.0, false, true},
+    {3, 5, 2, 2, 0, 0.0, false, false},      {4, 7, 4, 2, 0, 0.0, false, true},
+    {5, 6, 4, 1, 3, 0.0, false, false},      {4, 6, 2, 1, 0, 2.0, false, true},
+    {3, 5, 4, 2, 2, 0.0, true, true},        {4, 5, 4, 4, 0, 1.5, true, false},
+    {1, 1, 1, 1, 0, 0.0, false, false},      {0, 4, 2, 1, 0, 0.0, true, false},
+    {3, 0, 2, 1, 0, 0.0, true, false},       {140, 140, 1, 1, 0, 0.0, true, true},
+    {2, 300, 1, 1, 0, 3.0, false, true},     {5, 5, 2, 1, 0, 0.0, false, true, true},
+    {6, 6, 4, 2, 3, 0.0, true, false, true},
 };
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
@@ -30,8 +34,8 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
     site->num[TN_NUM_SCALE] = 0.375; /* a number of every type                                       */
     site->dim[TN_DIM_WINDOW] = c->window;
     site->num[TN_NUM_SOFTCAP] = c->softcap;
-    site->features =
-        (c->window ? TN_HAS_WINDOW : 0) | (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0);
+    site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) |
+                     (c->sinks ? TN_HAS_SINKS : 0) | (c->both_sides ? TN_HAS_BOTH_SIDES : 0);
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, c->sinks ? 1 : 0);
     call.in[0] = optest_transpose(optest_random(dtype, 4, (int64_t[]){BATCH, c->heads, c->tokens, D}, 1), 1, 2);
@@ -70,7 +74,8 @@ typedef struct truth {
 static bool sees(const truth *t, int64_t s)
 {
     int64_t kv = t->index[s];
-    return kv >= 0 && kv <= t->position && (!t->c->window || t->position - kv < t->c->window);
+    int64_t apart = t->c->both_sides && kv > t->position ? kv - t->position : t->position - kv;
+    return kv >= 0 && t->position >= 0 && apart >= 0 && (!t->c->window || apart < t->c->window);
 }
 
 static void probabilities(truth *t)

@@ -34,6 +34,16 @@ static double act(tn_act a, double x)
         return tanh(x);
     case TN_ACT_MISH:
         return x * tanh(log1p(exp(x)));
+    case TN_ACT_HARD_SWISH:
+        return x * fmin(fmax(x + 3.0, 0.0), 6.0) / 6.0;
+    case TN_ACT_LEAKY_RELU:
+        return x < 0.0 ? 0.01 * x : x;
+    case TN_ACT_LAPLACE:
+        return 0.5 * (1.0 + erf((x - 0.707107) / (0.282095 * sqrt(2.0))));
+    case TN_ACT_GELU_10:
+        return fmin(0.5 * x * (1.0 + erf(x / sqrt(2.0))), 10.0);
+    case TN_ACT_SQRT_SOFTPLUS:
+        return sqrt(log1p(exp(x)));
     default:
         return x;
     }
@@ -42,7 +52,8 @@ static double act(tn_act a, double x)
 /* Do numbers between the argument and the derivative round? */
 static bool composed(tn_act a)
 {
-    return a == TN_ACT_QUICK_GELU || a == TN_ACT_GELU_NEW || a == TN_ACT_SIGMOID || a == TN_ACT_TANH;
+    return a == TN_ACT_QUICK_GELU || a == TN_ACT_GELU_NEW || a == TN_ACT_SIGMOID || a == TN_ACT_TANH ||
+           a == TN_ACT_LAPLACE || a == TN_ACT_SQRT_SOFTPLUS;
 }
 
 static double act_of(void *ctx, double x)
@@ -142,13 +153,16 @@ END_TEST
 /* Where forward saturates or overflows gradients are 0 or those of a line. */
 START_TEST(far_out)
 {
-    static const double slopes[TN_ACT_MISH + 1] = {
-        [TN_ACT_SILU] = 1.0,       [TN_ACT_GELU_TANH] = 1.0, [TN_ACT_GELU] = 1.0, [TN_ACT_RELU] = 1.0,
-        [TN_ACT_QUICK_GELU] = 1.0, [TN_ACT_LINEAR] = 1.0,    [TN_ACT_MISH] = 1.0,
+    static const double slopes[TN_ACT_SQRT_SOFTPLUS + 1] = {
+        [TN_ACT_SILU] = 1.0, [TN_ACT_GELU_TANH] = 1.0,  [TN_ACT_GELU] = 1.0,
+        [TN_ACT_RELU] = 1.0, [TN_ACT_QUICK_GELU] = 1.0, [TN_ACT_LINEAR] = 1.0,
+        [TN_ACT_MISH] = 1.0, [TN_ACT_HARD_SWISH] = 1.0, [TN_ACT_LEAKY_RELU] = 1.0,
     };
-    for (int a = TN_ACT_SILU; a <= TN_ACT_MISH; a++)
+    for (int a = TN_ACT_SILU; a <= TN_ACT_SQRT_SOFTPLUS; a++)
         for (int negative = 0; negative < 2; negative++) {
-            if (a == TN_ACT_RELU2 || a == TN_ACT_GELU_NEW) /* grow; overflow where transformers' do           */
+            bool root = a == TN_ACT_SQRT_SOFTPLUS && !negative;
+            /* They grow; overflow where transformers' do; take two; fall slowly. */
+            if (a == TN_ACT_RELU2 || a == TN_ACT_GELU_NEW || a == TN_ACT_CLAMPED_SWIGLU || root)
                 continue;
             tn_call call = make_call((tn_act)a, TN_F32, (int64_t[]){1, 3});
             tn_grads *grads = optest_grads(&call, 3);
@@ -161,6 +175,7 @@ START_TEST(far_out)
             optest_backward(&call);
             for (int64_t i = 0; i < 3; i++) {
                 double expected = negative && a != TN_ACT_LINEAR ? 0.0 : slopes[a];
+                expected = negative && a == TN_ACT_LEAKY_RELU ? (double)0.01f : expected;
                 if (optest_at(&grads->in[0], i) != expected)
                     ck_abort_msg("activation %d: slope %g, expected %g", a, optest_at(&grads->in[0], i), expected);
             }
@@ -417,6 +432,7 @@ int main(void)
 {
     TCase *tc = optest_suite("eager: gradients of GLU", 120);
     tcase_add_loop_test(tc, every_activation, TN_ACT_SILU, TN_ACT_MISH + 1);
+    tcase_add_loop_test(tc, every_activation, TN_ACT_HARD_SWISH, TN_ACT_SQRT_SOFTPLUS + 1);
     suite_add(tc, far_out, absent_tensors, one_gate_for_all_features);
     tcase_add_loop_test(tc, sparse_gradients, TN_ACT_SILU, TN_ACT_GELU + 1);
     suite_add(tc, sparse_forward, sparse_gradients_round, sparse_without_deviation);

@@ -160,6 +160,16 @@ static double act_truth(tn_act act, double x)
         return tanh(x);
     case TN_ACT_MISH:
         return x * tanh(x > 40.0 ? x : log1p(exp(x)));
+    case TN_ACT_HARD_SWISH:
+        return x * fmin(fmax(x + 3.0, 0.0), 6.0) / 6.0;
+    case TN_ACT_LEAKY_RELU:
+        return x < 0.0 ? 0.01 * x : x;
+    case TN_ACT_LAPLACE:
+        return 0.5 * (1.0 + erf((x - 0.707107) / (0.282095 * sqrt(2.0))));
+    case TN_ACT_GELU_10:
+        return fmin(act_truth(TN_ACT_GELU, x), 10.0);
+    case TN_ACT_SQRT_SOFTPLUS:
+        return sqrt(x > 40.0 ? x : log1p(exp(x)));
     default:
         return x;
     }
@@ -172,24 +182,34 @@ static double act_steps(tn_act act, tn_dtype dtype, double x)
         double gate = to_type(1.0 / (1.0 + exp(-to_type((double)(1.702f * (float)x), dtype))), dtype);
         return to_type(x * gate, dtype);
     }
+    if (act == TN_ACT_LAPLACE) {
+        double z = to_type((double)((float)to_type(x - 0.707107, dtype) / 0.39894257f), dtype);
+        return to_type(0.5 * to_type(1.0 + to_type(erf(z), dtype), dtype), dtype);
+    }
+    if (act == TN_ACT_SQRT_SOFTPLUS)
+        return to_type(sqrt(to_type(x > 40.0 ? x : log1p(exp(x)), dtype)), dtype);
     double t = to_type((double)((float)x * (float)x * (float)x), dtype);
     t = to_type(x + to_type((double)(0.044715f * (float)t), dtype), dtype);
     t = to_type(1.0 + to_type(tanh(to_type((double)(0.7978845608028654f * (float)t), dtype)), dtype), dtype);
     return to_type(to_type(0.5 * x, dtype) * t, dtype);
 }
 
-static const tn_act plain_acts[] = {TN_ACT_SILU,  TN_ACT_GELU_TANH, TN_ACT_GELU, TN_ACT_RELU,   TN_ACT_RELU2,
-                                    TN_ACT_RELU6, TN_ACT_SIGMOID,   TN_ACT_TANH, TN_ACT_LINEAR, TN_ACT_MISH};
+static const tn_act plain_acts[] = {TN_ACT_SILU,       TN_ACT_GELU_TANH,  TN_ACT_GELU,   TN_ACT_RELU,   TN_ACT_RELU2,
+                                    TN_ACT_RELU6,      TN_ACT_SIGMOID,    TN_ACT_TANH,   TN_ACT_LINEAR, TN_ACT_MISH,
+                                    TN_ACT_HARD_SWISH, TN_ACT_LEAKY_RELU, TN_ACT_GELU_10};
+static const tn_act composed_acts[] = {TN_ACT_LAPLACE, TN_ACT_SQRT_SOFTPLUS, TN_ACT_QUICK_GELU, TN_ACT_GELU_NEW};
+enum { PLAIN = sizeof plain_acts / sizeof *plain_acts, COMPOSED = sizeof composed_acts / sizeof *composed_acts };
 
 /* In f32 within 2e-7 of the size of what is added up: x itself where 1 + tanh cancels. */
 START_TEST(activations_in_f32)
 {
-    tn_act act = plain_acts[_i];
+    tn_act act = _i < PLAIN ? plain_acts[_i] : composed_acts[_i - PLAIN];
+    double least = act == TN_ACT_LAPLACE ? 0.5 : 0.0; /* it is half of 1 and another number       */
     for (double v = -20.0; v < 20.0; v += 0.00123) {
         float x = (float)v, y = x;
         vec_act(act, TN_F32, &y, 1);
         double truth = act_truth(act, (double)x);
-        if (!(fabs((double)y - truth) <= 3e-7 * fmax(fabs(truth), fmin(fabs((double)x), 1.0))))
+        if (!(fabs((double)y - truth) <= 3e-7 * fmax(fmax(fabs(truth), least), fmin(fabs((double)x), 1.0))))
             ck_abort_msg("activation %d of %.9g is %.9g, expected %.9g", (int)act, v, (double)y, truth);
     }
     float nan = NAN;
@@ -201,8 +221,8 @@ END_TEST
 /* All values of bf16 and f16: the nearest value, or its neighbour where the truth lies between two. */
 START_TEST(activations_in_half)
 {
-    bool composed = _i >= 10;
-    tn_act act = !composed ? plain_acts[_i] : _i == 10 ? TN_ACT_QUICK_GELU : TN_ACT_GELU_NEW;
+    bool composed = _i >= PLAIN;
+    tn_act act = !composed ? plain_acts[_i] : composed_acts[_i - PLAIN];
     for (tn_dtype dtype = TN_BF16; dtype <= TN_F16; dtype = (tn_dtype)(dtype + 1)) {
         int64_t off = 0, n = 0;
         for (uint32_t h = 0; h < 0x10000; h++) {
@@ -233,7 +253,7 @@ END_TEST
 START_TEST(long_arrays_are_like_short_ones)
 {
     float x[1300];
-    for (int act = TN_ACT_SILU; act <= TN_ACT_MISH; act++)
+    for (int act = TN_ACT_SILU; act <= TN_ACT_SQRT_SOFTPLUS; act++)
         for (tn_dtype dtype = TN_F32; dtype <= TN_F16; dtype = (tn_dtype)(dtype + 1)) {
             for (int i = 0; i < 1300; i++)
                 x[i] = vec_round1((float)(i - 650) / 64.0f, dtype);
@@ -252,8 +272,8 @@ int main(void)
 {
     TCase *tc = suite_open("eager: numbers", 120);
     suite_add(tc, rounding_is_to_nearest_even, halves_come_back, counts_and_addresses, exponential_and_tangent);
-    tcase_add_loop_test(tc, activations_in_f32, 0, 10);
-    tcase_add_loop_test(tc, activations_in_half, 0, 12);
+    tcase_add_loop_test(tc, activations_in_f32, 0, PLAIN + 2);
+    tcase_add_loop_test(tc, activations_in_half, 0, PLAIN + COMPOSED);
     suite_add(tc, long_arrays_are_like_short_ones);
     return suite_run();
 }

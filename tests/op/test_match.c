@@ -319,8 +319,8 @@ END_TEST
 
 START_TEST(values_that_do_not_exist_are_refused)
 {
-    impl.match.takes[TN_AXIS_ACT] |= TN_TAKES(TN_ACT_CLAMPED_SWIGLU + 1);
-    expect_invalid("match: act takes a value that does not exist (bits 0x4000)");
+    impl.match.takes[TN_AXIS_ACT] |= TN_TAKES(TN_ACT_SQRT_SOFTPLUS + 1);
+    expect_invalid("match: act takes a value that does not exist (bits 0x80000)");
     impl.match.takes[TN_AXIS_ACT] = 1; /* 0 is no value */
     expect_invalid("match: act takes a value that does not exist (bits 0x1)");
     setup();
@@ -431,8 +431,8 @@ END_TEST
 
 START_TEST(every_enumerator_has_a_name)
 {
-    static const int last[] = {TN_DTYPE_COUNT - 1,    TN_DTYPE_COUNT - 1,    TN_NORM_NO_WEIGHT, TN_ROPE_HALF_F32,
-                               TN_ACT_CLAMPED_SWIGLU, TN_SCORE_TOPK_SIGMOID, TN_LAYOUT_PAIRS_IO};
+    static const int last[] = {TN_DTYPE_COUNT - 1,   TN_DTYPE_COUNT - 1,    TN_NORM_NO_WEIGHT, TN_ROPE_HALF_F32,
+                               TN_ACT_SQRT_SOFTPLUS, TN_SCORE_TOPK_SIGMOID, TN_LAYOUT_PAIRS_IO};
     for (int op = 1; op <= TN_OP_SHORT_CONV; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
     for (int op = TN_OP_EMBEDDING; op <= TN_OP_EMBEDDING_BAG; op++)
@@ -462,6 +462,8 @@ START_TEST(every_enumerator_has_a_name)
     ck_assert_str_eq(tn_op_name(TN_OP_CACHE_APPEND), "CACHE_APPEND");
     ck_assert_str_eq(tn_op_name(TN_OP_SOFTCAP), "SOFTCAP");
     ck_assert_str_eq(tn_axis_value_name(TN_AXIS_ACT, TN_ACT_MISH), "mish");
+    ck_assert_str_eq(tn_axis_value_name(TN_AXIS_ACT, TN_ACT_SQRT_SOFTPLUS), "sqrt_softplus");
+    ck_assert_str_eq(tn_feature_name(TN_HAS_BOTH_SIDES), "both_sides");
     ck_assert_str_eq(tn_axis_value_name(TN_AXIS_WEIGHT, TN_BF16), "bf16");
     ck_assert_str_eq(tn_dim_name(TN_DIM_HEAD_V), "head_v");
     ck_assert_str_eq(tn_feature_name(TN_HAS_SINKS), "sinks");
