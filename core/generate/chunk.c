@@ -38,7 +38,8 @@ static tn_status upload_scale(chunk_inputs *in, int64_t tokens, int64_t columns,
     int64_t count = in->rows * tokens;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = p->kind == Q_SCALE_COLUMN ? columns + i % tokens + 1 : (int64_t)in->positions[i][0];
-        in->scale[i] = 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
+        in->scale[i] = p->kind == Q_SCALE_REAL ? (float)(in->index[i] >= 0)
+                                               : 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
     }
     return device_upload(in->device, in->device_scale, in->scale, (size_t)count * sizeof(float), err);
 }

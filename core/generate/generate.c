@@ -225,7 +225,8 @@ static tn_status check(const decode *d, const tn_batch *prompts, const int64_t *
         return tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
     if (o->history_count < 0 || (o->history_count > 0 && !o->history))
         return tn_fail(err, TN_E_USAGE, "history", "%lld tokens cannot be read", (long long)o->history_count);
-    return session_check(d->session, prompts, err);
+    tn_status status = session_check_continues(d->session, err);
+    return status == TN_OK ? session_check(d->session, prompts, err) : status;
 }
 
 /* Results are those of the rows that the session has. */

@@ -107,6 +107,8 @@ static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
 {
     chunk_sink *sink = ctx;
     int64_t width = sink->s->shape->hidden;
+    if (!sink->outputs->hidden[index])
+        return;
     for (int64_t b = 0; b < sink->s->rows && sink->status == TN_OK; b++) {
         const char *from =
             (const char *)hidden->data + (size_t)(b * sink->tokens * width) * tn_dtype_size(hidden->dtype);
@@ -246,6 +248,25 @@ static tn_status too_long(const tn_session *s, int64_t tokens, tn_error *err)
                    (long long)tokens, (long long)s->context);
 }
 
+static tn_status check_head(const tn_session *s, tn_error *err)
+{
+    if (!s->shape->no_head)
+        return TN_OK;
+    return tn_fail(err, TN_E_INPUT, s->model->folder,
+                   "has no head (lm_head.weight), so it gives no logits and continues no text; tenon embed uses it, or "
+                   "take the checkpoint of %s",
+                   s->model->info.class_name);
+}
+
+tn_status session_check_continues(const tn_session *s, tn_error *err)
+{
+    if (!s->shape->both_sides)
+        return check_head(s, err);
+    return tn_fail(err, TN_E_INPUT, s->model->folder,
+                   "is a model whose tokens see those behind them (use_bidirectional_attention), so it continues no "
+                   "text; tenon embed uses it");
+}
+
 tn_status session_check(const tn_session *s, const tn_batch *batch, tn_error *err)
 {
     if (batch->rows != s->rows)
@@ -255,6 +276,12 @@ tn_status session_check(const tn_session *s, const tn_batch *batch, tn_error *er
         return tn_fail(err, TN_E_INPUT, "input", "the prompt is empty; give at least one token");
     if (!batch->ids)
         return structs_missing("tn_batch.ids", err);
+    if (s->shape->both_sides && (s->columns > 0 || batch->tokens > s->chunk))
+        return tn_fail(
+            err, TN_E_INPUT, "input",
+            "%lld tokens behind %lld: what sees both sides (use_bidirectional_attention) takes a text in one "
+            "call of at most %lld tokens and continues none; reset the session, or shorten the text",
+            (long long)batch->tokens, (long long)s->columns, (long long)s->chunk);
     if (!batch->mask && batch->tokens > s->context) /* before any of them is looked at                    */
         return too_long(s, batch->tokens, err);
     for (int64_t b = 0; b < s->rows; b++) {
@@ -355,6 +382,8 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
     tn_status status = structs_take(&batch, sizeof batch, given, "tn_batch", err);
     if (status == TN_OK && given_outputs)
         status = structs_take(&outputs, sizeof outputs, given_outputs, "tn_outputs", err);
+    if (status == TN_OK && (outputs.logits || outputs.last_logits))
+        status = check_head(s, err);
     if (status == TN_OK)
         status = session_check(s, &batch, err);
     if (status != TN_OK)
@@ -394,6 +423,8 @@ static tn_status measure(tn_session *s, int64_t tokens, int64_t wanted, bool wit
     r.media = with_media ? &media : NULL;
     arena_release(&s->arena, 0);
     s->model->flow->forward(&r, s->model->arch_state);
+    if (s->shape->no_head)
+        return r.status;
     int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
     head_block(&r, s, 0, block, NULL);
     head_block(&r, s, 0, 1, NULL);
@@ -447,6 +478,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     s->rows = o.rows;
     s->context = o.context;
     s->chunk = o.chunk < o.context ? o.chunk : o.context;
+    if (shape->both_sides)
+        s->chunk = s->context;
     if (s->chunk > GRAPH_MAX_TOKENS / s->rows)
         s->chunk = GRAPH_MAX_TOKENS / s->rows;
     model->target.session_count++;

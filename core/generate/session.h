@@ -18,6 +18,9 @@ tn_status session_check(const tn_session *session, const tn_batch *batch, tn_err
 /* From now on look is called behind each operation that the session performs; its error ends the run. */
 void session_look(tn_session *session, run_look *look, void *ctx);
 
+/* Has its model logits, and can what it has seen be gone on with? */
+tn_status session_check_continues(const tn_session *session, tn_error *err);
+
 const tn_model *session_model(const tn_session *session);
 int64_t session_rows(const tn_session *session);
 int64_t session_context(const tn_session *session);

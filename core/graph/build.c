@@ -74,14 +74,35 @@ static bool other_name(const build_alias *alias, const char *name, char out[NAME
     return n > 0 && n < NAME_SIZE;
 }
 
-/* Finds the tensor of that name, or as a wrapper calls it; leaves in name what the file does. */
-static bool get_wrapped(const graph_builder *b, char name[NAME_SIZE], tn_tensor *t)
+/* Finds the tensor of that name. A base class saves its own without the "model." that a causal model has them under,
+ * and some files have one more. Leaves in name what the file calls it. */
+static bool get_based(graph_builder *b, char name[NAME_SIZE], tn_tensor *t)
 {
-    char other[NAME_SIZE];
+    static const char prefix[] = "model.";
+    const size_t length = sizeof prefix - 1, size = strlen(name) + 1;
+    b->bare = false;
     if (shards_get(b->weights, name, t))
         return true;
+    if (!strncmp(name, prefix, length) && shards_get(b->weights, name + length, t)) {
+        memmove(name, name + length, size - length);
+        return b->bare = true;
+    }
+    char longer[NAME_SIZE + sizeof prefix];
+    snprintf(longer, sizeof longer, "%s%s", prefix, name);
+    if (size + length > NAME_SIZE || !shards_get(b->weights, longer, t))
+        return false;
+    memcpy(name, longer, size + length);
+    return true;
+}
+
+/* Finds the tensor of that name, or as a wrapper calls it; leaves in name what the file does. */
+static bool get_wrapped(graph_builder *b, char name[NAME_SIZE], tn_tensor *t)
+{
+    char other[NAME_SIZE];
+    if (get_based(b, name, t))
+        return true;
     for (const build_alias *alias = b->outer; alias && alias->tree; alias++)
-        if (other_name(alias, name, other) && shards_get(b->weights, other, t)) {
+        if (other_name(alias, name, other) && get_based(b, other, t)) {
             memcpy(name, other, NAME_SIZE);
             return true;
         }
@@ -89,7 +110,7 @@ static bool get_wrapped(const graph_builder *b, char name[NAME_SIZE], tn_tensor 
 }
 
 /* Finds the tensor called full in the tree and leaves in full what the file calls it, also where it lacks it. */
-static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
+static bool find_tensor(graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
 {
     char other[NAME_SIZE];
     if (get_wrapped(b, full, t))
@@ -104,7 +125,7 @@ static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor 
     return false;
 }
 
-bool build_has(const graph_builder *b, const graph_module *module, const char *name)
+bool build_has(graph_builder *b, const graph_module *module, const char *name)
 {
     char full[NAME_SIZE];
     tn_tensor t;
@@ -116,8 +137,7 @@ static bool has_shape(const tn_tensor *t, int32_t ndim, const int64_t *shape)
     return t->ndim == ndim && !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape);
 }
 
-bool build_has_shape(const graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
-                     const int64_t *shape)
+bool build_has_shape(graph_builder *b, const graph_module *module, const char *name, int32_t ndim, const int64_t *shape)
 {
     char full[NAME_SIZE];
     tn_tensor t;

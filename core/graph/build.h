@@ -45,6 +45,8 @@ typedef struct graph_builder {
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
     bool dequantise; /* quantised weights are copied as values of dtype                           */
+    bool base;       /* config.json names the base class, which has no head                       */
+    bool bare;       /* the tensor that was found last lacks the "model." of a causal model        */
     build_quantised *quantised;
     size_t quantised_count, quantised_capacity;
     tn_status status;
@@ -58,7 +60,7 @@ void *build_fail(graph_builder *b, tn_status code, const char *where, const char
 graph_module *build_module(graph_builder *b, graph_module *parent, const char *name, const char *class_name);
 
 /* Is there a tensor "<module path>.<name>" in the checkpoint, under this name or an alias? */
-bool build_has(const graph_builder *b, const graph_module *module, const char *name);
+bool build_has(graph_builder *b, const graph_module *module, const char *name);
 
 /* The tensor "<module path>.<name>", checked to have the shape and to be floating, in the model's dtype; quantised
  * matrices stay as they lie, and build_param gives sites their scales. */
@@ -75,7 +77,7 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
                      const build_form *form, tn_tensor *out);
 
 /* Has the tensor "<module path>.<name>" this shape? False where there is none. */
-bool build_has_shape(const graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
+bool build_has_shape(graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
                      const int64_t *shape);
 
 /* Gives module its site, inside outer (or NULL). */

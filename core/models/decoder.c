@@ -143,22 +143,26 @@ static void build_head(graph_builder *b, graph_module *head, const decoder_spec 
         d->softcap->num[TN_NUM_SOFTCAP] = s->logit_softcap;
 }
 
-/* The embedding, and the head that may share its matrix (A.3: a file may hold either of a tied pair, or both). */
+/* The embedding, and the head that may share its matrix (A.3: a file may hold either of a tied pair, or both; that of a
+ * base class has no head of its own). */
 static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec *s, decoder *d)
 {
     graph_module *head = build_module(b, s->head_parent ? s->head_parent : b->graph->root, "lm_head", "Linear");
     if (b->status != TN_OK)
         return;
     int64_t shape[2] = {s->vocab, s->hidden};
-    bool has_embed = build_has(b, embed, "weight"), has_head = build_has(b, head, "weight");
+    bool has_head = build_has(b, head, "weight"), has_embed = build_has(b, embed, "weight"), bare = b->bare;
     bool embed_from_head = s->tied && !has_embed && has_head;
     tn_tensor embed_weight;
     if (!build_tensor(b, embed_from_head ? head : embed, "weight", 2, shape, &embed_weight))
         return;
     tn_tensor head_weight = embed_weight;
-    if (!embed_from_head && (has_head || !s->tied) && !build_tensor(b, head, "weight", 2, shape, &head_weight))
+    d->shape.no_head = !s->tied && !has_head && (b->base || bare);
+    if (!embed_from_head && !d->shape.no_head && (has_head || !s->tied) &&
+        !build_tensor(b, head, "weight", 2, shape, &head_weight))
         return;
-    build_head(b, head, s, &head_weight, d);
+    if (!d->shape.no_head)
+        build_head(b, head, s, &head_weight, d);
     d->embed = build_step(b, embed, TN_OP_EMBEDDING, s->hidden);
     if (!d->embed)
         return;
@@ -248,6 +252,7 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->shape.hidden = s->hidden;
     d->shape.vocab = s->vocab;
     d->shape.layer = d->cache;
+    d->shape.both_sides = s->layer.attention.both_sides;
     d->parallel = s->parallel;
     graph_module *model =
         build_module(b, s->parent ? s->parent : b->graph->root, s->name ? s->name : "model", s->classes->model);

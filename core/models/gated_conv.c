@@ -24,6 +24,7 @@ graph_site *gated_conv_site(graph_builder *b, graph_module *parent, const char *
 typedef struct gated_conv_state {
     graph_site *in, *conv, *out;
     tn_site *times; /* the product of two tensors                                                  */
+    tn_site *real;  /* with a bias: padding counts as tokens whose normed state is 0; or NULL      */
     int64_t hidden;
 } gated_conv_state;
 
@@ -37,6 +38,7 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     c->in = parts_linear(b, m, "in_proj", s->hidden, 3 * s->hidden, s->bias, NULL);
     c->out = parts_linear(b, m, "out_proj", s->hidden, s->hidden, s->bias, NULL);
     c->times = build_step(b, m, TN_OP_GLU, s->hidden);
+    c->real = s->bias ? build_step(b, m, TN_OP_ROW_SCALE, s->hidden) : NULL;
     if (c->times)
         c->times->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
 }
@@ -50,11 +52,17 @@ static model_layer cache(const void *spec)
 static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x)
 {
     const gated_conv_state *c = state;
+    tn_tensor index = r->index;
+    if (c->real) {
+        steps_row_scale(r, c->real, x, &r->q_scale);
+        r->index = steps_upload(r, TN_I32, 2, index.shape, NULL);
+    }
     tn_tensor all = steps_linear(r, c->in, x);
     tn_tensor before = steps_columns(&all, 0, c->hidden), after = steps_columns(&all, c->hidden, c->hidden);
     tn_tensor inner = steps_columns(&all, 2 * c->hidden, c->hidden);
     steps_glu(r, c->times, &before, &inner);
     tn_tensor y = steps_short_conv(r, c->conv, at->layer, &inner);
+    r->index = index;
     steps_glu(r, c->times, &after, &y);
     return steps_linear(r, c->out, &y);
 }

@@ -12,7 +12,8 @@ graph_site *gated_conv_site(graph_builder *b, graph_module *parent, const char *
 typedef struct gated_conv_spec {
     const char *class_name;
     int64_t hidden, taps;
-    bool bias; /* of both projections and the convolution                                         */
+    bool bias; /* of both projections and the convolution; then the model's q_scale is Q_SCALE_REAL, since what the
+                  projection makes of padding, the bias alone, reaches the first tokens behind it   */
 } gated_conv_spec;
 
 /* The module conv: in_proj gives B, C and x; out_proj(C * conv(B * x)). Its spec is a gated_conv_spec. */

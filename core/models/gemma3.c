@@ -32,10 +32,12 @@ static void *build(graph_builder *b, const config_reader *config)
                       .differ = differ};
     decoder_read(config, &s);
     gemma_parts_ropes(&s);
-    gemma_parts_causal(config);
     gqa_spec *attention = &s.layer.attention;
     attention->scale = gemma_parts_score_scale(config);
     attention->window = decoder_window(config, 4096);
+    attention->both_sides = config_bool(config, "use_bidirectional_attention", false);
+    if (attention->both_sides && attention->window) /* the file counts both sides                 */
+        attention->window = attention->window / 2 + 1;
     attention->head_norm = &s.norm;
     attention->qkv_bias = attention->o_bias = config_bool(config, "attention_bias", false);
     s.embed_scale = sqrt((double)s.hidden);

@@ -20,7 +20,8 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_
     s->site.num[TN_NUM_SCALE] = spec->scale;
     s->site.num[TN_NUM_SOFTCAP] = spec->softcap;
     s->site.features = (spec->window ? TN_HAS_WINDOW : 0) | (spec->softcap != 0 ? TN_HAS_SOFTCAP : 0) |
-                       (spec->chunk ? TN_HAS_CHUNK : 0) | (spec->sinks ? TN_HAS_SINKS : 0);
+                       (spec->chunk ? TN_HAS_CHUNK : 0) | (spec->sinks ? TN_HAS_SINKS : 0) |
+                       (spec->both_sides ? TN_HAS_BOTH_SIDES : 0);
     if (spec->sinks && build_tensor(b, m, "sinks", 1, &spec->heads, &sinks))
         build_param(b, s, TN_ROLE_SINKS, &sinks, 1);
     return s;

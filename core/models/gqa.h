@@ -30,6 +30,7 @@ typedef struct gqa_spec {
     bool gated;         /* q_proj gives a query and a gate for each head; the result times sigmoid(gate) */
     bool sinks;         /* a score for each head that takes part in the softmax                     */
     bool scale_q;       /* queries times a factor that follows their position (graph_run.q_scale)    */
+    bool both_sides;    /* tokens see those behind them, too                                        */
     bool k_is_v;        /* no v_proj: values are what k_proj gives                                  */
     bool borrows;       /* no keys and values of its own: those of layer                            */
     int64_t from_layer; /* ... this                                                                */

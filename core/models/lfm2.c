@@ -50,6 +50,8 @@ void lfm2_read(const config_reader *config, const char *conv_class, decoder_spec
                               .hidden = s->hidden,
                               .taps = config_i64(config, "conv_L_cache", 3, 1, 1 << 12),
                               .bias = config_bool(config, "conv_bias", false)};
+    if (conv->bias)
+        s->q_scale.kind = Q_SCALE_REAL;
     s->tied = config_bool(config, "tie_embedding", s->tied);
     s->layer.mixer = &gated_conv;
     s->layer.mixer_spec = conv;

@@ -185,7 +185,7 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
 }
 
 /* Does the file have the stacks, or should it? */
-static bool is_stacked(const graph_builder *b, const graph_module *m, const moe_parts_names *n)
+static bool is_stacked(graph_builder *b, const graph_module *m, const moe_parts_names *n)
 {
     char name[64];
     snprintf(name, sizeof name, "0.%s.weight", n->gate);

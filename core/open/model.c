@@ -48,6 +48,16 @@ config_reader model_config(const tn_model *model, tn_status *status, tn_error *e
     return model->wrapper ? config_child(&root, model->wrapper->config) : root;
 }
 
+/* Is class_name what the class of a whole model is without its head: "Qwen3Model" of Qwen3ForCausalLM,
+ * "Gemma3TextModel" of Gemma3ForCausalLM? */
+static bool is_base(const char *class_name, const char *whole)
+{
+    const char *end = strstr(whole, "For");
+    size_t stem = end ? (size_t)(end - whole) : strlen(whole);
+    return !strncmp(class_name, whole, stem) &&
+           (!strcmp(class_name + stem, "Model") || !strcmp(class_name + stem, "TextModel"));
+}
+
 /* Which architecture config.json asks for. */
 static tn_status find_arch(tn_model *m, tn_error *err)
 {
@@ -71,7 +81,8 @@ static tn_status find_arch(tn_model *m, tn_error *err)
         return status;
     const char *class_name = config_list_str(&root, "architectures", 0);
     const char *known = m->wrapper ? m->wrapper->class_name : m->arch->class_name;
-    if (strcmp(class_name, known) != 0)
+    m->base = is_base(class_name, known);
+    if (strcmp(class_name, known) != 0 && !m->base)
         config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
                     known, type);
     return status;
@@ -130,6 +141,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .progress_ctx = options->progress_ctx,
                        .total_bytes = shards_bytes(m->weights),
                        .dequantise = options->dequantise,
+                       .base = m->base,
                        .outer = m->wrapper ? m->wrapper->aliases : NULL,
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err), config = model_config(m, &b.status, err);

@@ -14,6 +14,7 @@ struct tn_model {
     const model_wrapper *wrapper; /* around it, or NULL                                           */
     const model_arch *arch;
     const model_flow *flow;
+    bool base;        /* config.json names the class without a head                               */
     void *arch_state; /* what models_build returned                                               */
     tn_dtype dtype;
     build_copies copies; /* tensors that could not be used where they are mapped                  */

@@ -21,7 +21,8 @@ typedef struct model_layer {
 typedef enum q_scale_kind {
     Q_SCALE_NONE,
     Q_SCALE_POSITION, /* 1 + beta log(1 + floor(position / span))                                 */
-    Q_SCALE_COLUMN    /* 1 + beta log(1 + floor((column + 1) / span)), columns with padding       */
+    Q_SCALE_COLUMN,   /* 1 + beta log(1 + floor((column + 1) / span)), columns with padding       */
+    Q_SCALE_REAL      /* of no queries: 0 for padding, 1 for other tokens                         */
 } q_scale_kind;
 
 typedef struct q_scale_params {
@@ -36,6 +37,8 @@ typedef struct model_shape {
     rope_params rope[MODEL_ROPES];
     int32_t rope_count;
     q_scale_params q_scale;
+    bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
+    bool no_head;       /* there are no logits: the checkpoint is that of a base class                          */
     int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
     const struct multimodal *media; /* what it knows of pictures and sounds (models); NULL: nothing   */
 } model_shape;

@@ -102,8 +102,8 @@ static tn_status check_model(const comparison *c, const manner *m, tn_error *err
     for (int32_t i = 0; i < shape->rope_count; i++)
         if (rope_tables_moved(&shape->rope[i], c->count + PADDING))
             return tn_fail(err, TN_DECLINED, "verify", "the model's rotary frequencies follow the length of a call");
-    return m->padding > 0 && shape->q_scale.kind == Q_SCALE_COLUMN
-               ? tn_fail(err, TN_DECLINED, "verify", "the model counts padding among the positions")
+    return m->padding > 0 && shape->q_scale.kind >= Q_SCALE_COLUMN
+               ? tn_fail(err, TN_DECLINED, "verify", "padding counts among the positions or tokens of the model")
                : TN_OK;
 }
 

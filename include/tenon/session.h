@@ -99,7 +99,7 @@ typedef struct tn_outputs {
     float *logits;        /* [rows, tokens, vocab]                                                 */
     float *last_logits;   /* [rows, vocab]                                                         */
     float *const *hidden; /* layers + 1 arrays [rows, tokens, hidden]: the input of the first layer, the
-                             outputs of layers 0 .. L-2, the result of the final norm              */
+                             outputs of layers 0 .. L-2, the result of the final norm; NULL: not wanted */
     /* What towers made of the batch's pictures and sounds: [feature_count, hidden], as many as it has tokens for
      * them. image_deep: as many arrays as the model has deepstack features, or NULL. */
     float *image_features, *video_features, *sound_features;

@@ -195,10 +195,79 @@ START_TEST(loading_can_be_cancelled)
 }
 END_TEST
 
+/* lfm2 with conv_bias, biases of its own, and an embedding of zeros for token 0. */
+static char *biased_convolutions(void)
+{
+    enum { HIDDEN = 64, MOST = 64 };
+    static float biases[3][3 * HIDDEN];
+    static const char *const parts[] = {"conv", "in_proj", "out_proj"};
+    const int64_t sizes[] = {HIDDEN, 3 * HIDDEN, HIDDEN};
+    static char names[6][64];
+    tn_error err = TN_ERROR_INIT;
+    tn_named_tensor tensors[MOST];
+    char *folder = broken_copy("lfm2"), *to = tempdir_at(folder, "model.safetensors");
+    tn_safetensors *file = tn_safetensors_open("tests/data/models/lfm2/model.safetensors", &err);
+    size_t count = tn_safetensors_count(file);
+    ck_assert_uint_le(count + 6, MOST);
+    for (size_t i = 0; i < count; i++) {
+        tensors[i].name = tn_safetensors_name(file, i);
+        tn_safetensors_get(file, tensors[i].name, &tensors[i].tensor);
+        tn_tensor *t = &tensors[i].tensor;
+        if (!strstr(tensors[i].name, "embed_tokens"))
+            continue;
+        size_t row = (size_t)t->shape[1] * tn_dtype_size(t->dtype), bytes = (size_t)t->shape[0] * row;
+        char *copy = malloc(bytes);
+        memcpy(copy, t->data, bytes);
+        memset(copy, 0, row);
+        t->data = copy;
+        suite_keep(copy, free);
+    }
+    for (int i = 0; i < 6; i++) {
+        float *bias = biases[i % 3];
+        for (int64_t j = 0; j < sizes[i % 3]; j++)
+            bias[j] = (float)(j % 11 - 5) / 4;
+        snprintf(names[i], sizeof names[i], "model.layers.%d.conv.%s.bias", i / 3 * 2, parts[i % 3]);
+        tensors[count].name = names[i];
+        tensors[count++].tensor = tn_tensor_dense(bias, TN_F32, 1, &sizes[i % 3]);
+    }
+    ck_assert_msg(tn_safetensors_write(to, tensors, count, &err) == TN_OK, "%s", err.message);
+    tn_safetensors_close(file);
+    broken_json(folder, "config.json", "conv_bias", "true");
+    return folder;
+}
+
+/* What the projection makes of padding, its bias, reaches the convolution of the tokens behind it, as in transformers:
+ * what a token whose state is zero would do. */
+START_TEST(biased_convolutions_see_padding)
+{
+    enum { ROW = 6, BEFORE = 3, HIDDEN = 64 };
+    const int64_t ids[2 * ROW] = {0, 0, 0, 5, 77, 130, 9, 9, 9, 5, 77, 130};
+    const int64_t mask[2 * ROW] = {1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1};
+    float first[2 * ROW * HIDDEN], alone[BEFORE * HIDDEN];
+    float *hidden[4] = {NULL, first, NULL, NULL}, *short_hidden[4] = {NULL, alone, NULL, NULL};
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model_kept(test_model_open(biased_convolutions(), "f32"));
+    tn_session *s = test_session_kept(test_model_session(m, .rows = 2, .context = ROW));
+    tn_batch batch = {.size = sizeof batch, .rows = 2, .tokens = ROW, .ids = ids, .mask = mask};
+    tn_outputs out = {.size = sizeof out, .hidden = hidden};
+    ck_assert_msg(tn_session_run(s, &batch, &out, &err) == TN_OK, "%s", err.message);
+    tn_session *one = test_session_kept(test_model_session(m, .context = ROW));
+    test_model_run(one, BEFORE, ids + BEFORE, .hidden = short_hidden);
+    double apart = 0;
+    for (int i = BEFORE * HIDDEN; i < ROW * HIDDEN; i++) {
+        ck_assert_double_eq_tol((double)first[i], (double)first[ROW * HIDDEN + i], 1e-5);
+        double d = (double)first[i] - (double)alone[i - BEFORE * HIDDEN];
+        apart = d * d > apart ? d * d : apart;
+    }
+    ck_assert_double_gt(apart, 1e-4);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("architectures", 60);
     tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof keys[0]));
-    suite_add(tc, names_of_the_tree, stacks_in_the_other_order, loading_can_be_cancelled);
+    suite_add(tc, names_of_the_tree, stacks_in_the_other_order, loading_can_be_cancelled,
+              biased_convolutions_see_padding);
     return suite_run();
 }
