@@ -79,6 +79,9 @@ typedef enum option_id {
     OPT_MAX_MB,
     OPT_TYPE,
     OPT_IMATRIX,
+    OPT_PROMPT_NAME,
+    OPT_POOLING,
+    OPT_NPY,
     OPT_COUNT
 } option_id;
 
@@ -113,15 +116,13 @@ typedef struct command {
     tn_status (*run)(const options *o, tn_error *err);
 } command;
 
-#define MAX_ARGUMENTS 2
-
 struct options {
     const command *command;
     const struct command *const *all; /* every command, for what is said of unknown options; NULL behind them */
     const char *text[OPT_COUNT];      /* as written; "" for a flag; NULL when not given              */
     int64_t integer[OPT_COUNT];
     double real[OPT_COUNT];
-    const char *argument[MAX_ARGUMENTS];
+    const char **argument; /* owned                                                              */
     int argument_count;
     const char **plugins; /* every --plugins and --only-plugins; owned                         */
     size_t plugin_count;
@@ -296,7 +297,7 @@ tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_tokenize, command_check, command_chat, command_cache, command_quantize;
+    command_perplexity, command_embed, command_tokenize, command_check, command_chat, command_cache, command_quantize;
 
 /* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
  * returned. */

@@ -53,9 +53,9 @@ static bool is_model(const char *path)
 
 static tn_status unknown_command(const char *word, tn_error *err)
 {
-    const char *names[16] = {"help", "version"};
+    const char *names[24] = {"help", "version"};
     size_t count = 2;
-    for (const command *const *c = commands; *c && count < 16; c++)
+    for (const command *const *c = commands; *c && count < 24; c++)
         names[count++] = (*c)->name;
     const char *nearest = tn_nearest_name(word, names, count);
     if (nearest)

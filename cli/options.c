@@ -207,7 +207,7 @@ static tn_status place_argument(options *o, option_id id, int place, tn_error *e
     const command *c = o->command;
     if (!option_given(o, id) || o->argument_count < place)
         return TN_OK;
-    if (o->argument_count >= c->max_arguments || o->argument_count >= MAX_ARGUMENTS)
+    if (o->argument_count >= c->max_arguments)
         return tn_fail(err, TN_E_USAGE, c->name, "unexpected argument '%s'; usage: tenon %s %s",
                        o->argument[o->argument_count - 1], c->name, c->arguments);
     for (int i = o->argument_count++; i > place; i--)
@@ -220,11 +220,12 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
 {
     const command *c = o->command;
     bool only_arguments = false;
+    o->argument = calloc((size_t)argc + 2, sizeof *o->argument); /* two may be given as options          */
     o->plugins = calloc((size_t)argc + 1, sizeof *o->plugins);
     o->stops = calloc((size_t)argc + 1, sizeof *o->stops);
     o->variables = calloc((size_t)argc + 1, sizeof *o->variables);
     o->images = calloc((size_t)argc + 1, sizeof *o->images);
-    if (!o->plugins || !o->stops || !o->variables || !o->images)
+    if (!o->argument || !o->plugins || !o->stops || !o->variables || !o->images)
         return tn_fail(err, TN_E_MEMORY, c->name, "out of memory; close other programs");
     for (int i = 0; i < argc;) {
         const char *argument = argv[i];
@@ -255,11 +256,12 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
 
 void options_free(options *o)
 {
+    free(o->argument);
     free(o->plugins);
     free(o->stops);
     free(o->variables);
     free(o->images);
-    o->plugins = o->stops = o->variables = o->images = NULL;
+    o->argument = o->plugins = o->stops = o->variables = o->images = NULL;
 }
 
 /* ---- lists of token ids --------------------------------------------------------------------- */

@@ -11,6 +11,9 @@ typedef struct config_node config_node;
 
 config_file *config_open(const char *path, tn_error *err); /* owned */
 
+/* The same of a file that holds a list: its elements have the keys "0", "1", ... Owned. */
+config_file *config_open_list(const char *path, tn_error *err);
+
 /* The same of a JSON object, which is taken; path is the file that messages name. Owned. */
 struct json_t;
 config_file *config_open_object(const char *path, struct json_t *object, tn_error *err);

@@ -62,11 +62,31 @@ static tn_status parse(config_file *file, tn_error *err)
     if (!file->json)
         return tn_fail(err, TN_E_INPUT, file->path, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
                        at.text);
-    return json_is_object(file->json) ? TN_OK : tn_fail(err, TN_E_INPUT, file->path, "is not a JSON object");
+    return TN_OK;
+}
+
+/* What a file holds must be an object; or a list, which becomes one whose keys are its numbers. */
+static tn_status take_form(config_file *file, bool list, tn_error *err)
+{
+    if (list ? !json_is_array(file->json) : !json_is_object(file->json))
+        return tn_fail(err, TN_E_INPUT, file->path, "is not a JSON %s", list ? "list" : "object");
+    json_t *object = list ? json_object() : NULL, *value;
+    size_t i;
+    bool failed = list && !object;
+    json_array_foreach (object ? file->json : NULL, i, value) {
+        char key[24];
+        snprintf(key, sizeof key, "%zu", i);
+        failed |= json_object_set(object, key, value) != 0;
+    }
+    if (object) {
+        json_decref(file->json);
+        file->json = object;
+    }
+    return failed ? tn_fail(err, TN_E_MEMORY, file->path, "out of memory") : TN_OK;
 }
 
 /* Of object, which is taken, or of what the file holds where it is NULL. */
-static config_file *make(const char *path, json_t *object, tn_error *err)
+static config_file *make(const char *path, json_t *object, bool list, tn_error *err)
 {
     config_file *file = calloc(1, sizeof *file);
     if (!file || !(file->path = strdup(path))) {
@@ -77,6 +97,8 @@ static config_file *make(const char *path, json_t *object, tn_error *err)
     }
     file->json = object;
     tn_status status = object ? TN_OK : parse(file, err);
+    if (status == TN_OK)
+        status = take_form(file, list, err);
     if (status == TN_OK && !(file->root = add_node(file, NULL, "", file->json)))
         status = tn_fail(err, TN_E_MEMORY, path, "out of memory");
     if (status == TN_OK)
@@ -87,12 +109,17 @@ static config_file *make(const char *path, json_t *object, tn_error *err)
 
 config_file *config_open(const char *path, tn_error *err)
 {
-    return make(path, NULL, err);
+    return make(path, NULL, false, err);
+}
+
+config_file *config_open_list(const char *path, tn_error *err)
+{
+    return make(path, NULL, true, err);
 }
 
 config_file *config_open_object(const char *path, json_t *object, tn_error *err)
 {
-    return make(path, object, err);
+    return make(path, object, false, err);
 }
 
 void config_close(config_file *file)

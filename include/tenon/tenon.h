@@ -18,6 +18,7 @@
 #include <tenon/check.h>
 #include <tenon/continue.h>
 #include <tenon/device.h>
+#include <tenon/embed.h>
 #include <tenon/error.h>
 #include <tenon/file.h>
 #include <tenon/kernel.h>

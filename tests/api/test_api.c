@@ -86,6 +86,7 @@ static const struct {
     {"tn_model_describe", "report"},
     {"tn_revert_kernel", "id"},
     {"tn_session_run", "outputs"},
+    {"tn_embedder_prompt", "name"},
     {"tn_session_observe", "observer"},
     {"tn_generate", "result"},
     {"tn_generate_rows", "results"},
@@ -133,6 +134,8 @@ static const struct {
     {NULL, "out_count", TN_CALL_TENSORS},
     {"tn_session_run", "tn_batch.tokens", VALUES_CONTEXT},
     {"tn_generate", "prompt_count", VALUES_CONTEXT},
+    {"tn_embed", "tn_batch.tokens", INT64_MAX},
+    {"tn_embed", "tn_batch.rows", INT64_MAX},
     {"tn_generate_rows", "tn_batch.tokens", VALUES_CONTEXT},
 };
 

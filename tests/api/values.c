@@ -26,6 +26,7 @@ static struct {
     tn_tokenizer *tokenizer;
     tn_stream *stream;
     tn_stop_text *stops;
+    tn_embedder *embedder;
     tn_template *chat_template;
     tn_safetensors *file;
 } world;
@@ -78,6 +79,8 @@ void values_open(void)
     world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
     world.stream = needed(tn_stream_new(world.tokenizer, false, &err), &err);
     world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
+    tn_embedder_options pooling = {.size = sizeof pooling, .pooling = TN_POOLING_MEAN};
+    world.embedder = needed(tn_embedder_open(world.model, &pooling, &err), &err);
     world.chat_template = needed(tn_template_open("tests/data/templates/qwen2.5/template.jinja", &err), &err);
     world.photo = tempdir_path(world.root, "tests/data/media/files/tiny_3x5.png");
     char *seeing = tempdir_path(world.root, "tests/data/models/qwen2_vl");
@@ -107,6 +110,7 @@ void values_close(void)
     tn_stream_free(world.stream);
     tn_tokenizer_free(world.tokenizer);
     tn_session_free(world.session);
+    tn_embedder_close(world.embedder);
     tn_model_close(world.running);
     tn_model_close(world.model);
     tn_config_free(world.config);
@@ -326,6 +330,22 @@ static void *get_stops(void)
     return world.stops;
 }
 
+static void *get_embedder(void)
+{
+    return world.embedder;
+}
+
+static void *make_pooling(void)
+{
+    return copied(&(tn_embedder_options){.size = sizeof(tn_embedder_options), .pooling = TN_POOLING_LAST},
+                  sizeof(tn_embedder_options));
+}
+
+static void *make_vector(void)
+{
+    return zeros((1 << 16) * sizeof(float));
+}
+
 static void *get_template(void)
 {
     return world.chat_template;
@@ -362,6 +382,9 @@ static const struct {
     {NULL, NULL, "tn_stream", get_stream},
     {NULL, NULL, "tn_stop_text", get_stops},
     {NULL, NULL, "tn_template", get_template},
+    {NULL, NULL, "tn_embedder", get_embedder},
+    {NULL, NULL, "tn_embedder_options", make_pooling},
+    {NULL, "out", "float", make_vector},
     {NULL, NULL, "tn_safetensors", get_file},
     {NULL, NULL, "tn_report", make_report},
     {NULL, NULL, "tn_text_report", make_text_report},
@@ -464,6 +487,7 @@ static const struct {
     {NULL, "messages", "[{\"role\": \"user\", \"content\": \"Hello\"}]", NULL},
     {"tn_safetensors_get", "name", "model.norm.weight", NULL},
     {"tn_dtype_parse", "name", "f32", NULL},
+    {"tn_embedder_prompt", "name", NULL, NULL},
     {"tn_template_parse", "name", "a template", NULL},
     {"tn_check_replay", "plugin", NULL, NULL},
     {"tn_check_replay", "file", LLAMA "/model.safetensors", NULL},

@@ -119,6 +119,13 @@ static tn_status take_quantize_options(const void *given, tn_error *err)
     return tn_quantize("tests/data/models/llama", "/nonexistent/q.gguf", "Q8_0", given, err);
 }
 
+static tn_status take_embedder_options(const void *given, tn_error *err)
+{
+    tn_embedder *e = tn_embedder_open(model, given, err);
+    tn_embedder_close(e);
+    return e ? TN_OK : err->code;
+}
+
 static tn_status take_grads(const void *given, tn_error *err)
 {
     tn_tensor x = {0};
@@ -139,6 +146,7 @@ static const tn_render_options render_options = {.size = sizeof render_options, 
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
 static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_age_days = 1};
 static const tn_quantize_options quantize_options = {.size = sizeof quantize_options, .threads = 1};
+static const tn_embedder_options embedder_options = {.size = sizeof embedder_options, .pooling = TN_POOLING_MEAN};
 static const tn_grads grads = {.size = sizeof grads};
 
 static const struct {
@@ -158,6 +166,7 @@ static const struct {
     {"tn_check_options", &check_options, take_check_options},
     {"tn_render_options", &render_options, take_render_options},
     {"tn_quantize_options", &quantize_options, take_quantize_options},
+    {"tn_embedder_options", &embedder_options, take_embedder_options},
     {"tn_grads", &grads, take_grads},
     {"tn_cache_limits", &cache_limits, take_cache_limits},
 };
@@ -203,6 +212,14 @@ static tn_status give_sampling(void *to)
     return tn_model_sampling(model, to, NULL);
 }
 
+static tn_status give_embedder_info(void *to)
+{
+    static tn_embedder *embedder;
+    tn_embedder_options o = {.size = sizeof o, .pooling = TN_POOLING_MEAN | TN_POOLING_LAST};
+    embedder = embedder ? embedder : tn_embedder_open(model, &o, NULL);
+    return tn_embedder_get_info(embedder, to);
+}
+
 static tn_status give_device_info(void *to)
 {
     return tn_device_get("cpu", to, NULL);
@@ -241,6 +258,7 @@ static const struct {
 } given[] = {
     {"tn_model_info", sizeof(tn_model_info), give_model_info, false},
     {"tn_sampling", sizeof(tn_sampling), give_sampling, false},
+    {"tn_embedder_info", sizeof(tn_embedder_info), give_embedder_info, false},
     {"tn_device_info", sizeof(tn_device_info), give_device_info, false},
     {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},
     {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},

@@ -56,6 +56,9 @@ void check_bf16(const golden *g, const run_results *r, const char *what, const c
 void check_steps(const golden *g, tn_model *model, const run_results *r, const char *spec);
 void check_greedy(const golden *g, tn_model *model, const char *spec);
 
+/* embed.c: vectors of texts, where the case has them. */
+void check_embedding(const golden *g, tn_model *model, tn_dtype dtype, const char *spec);
+
 /* batch.c: the same bits in any call, with the kernels of the configuration. */
 void check_batch(const golden *g, tn_model *model, tn_dtype dtype, const tn_config *config);
 

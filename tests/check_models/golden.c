@@ -40,7 +40,10 @@ static void get_all(golden *g)
                 {"feature_attention_mask", TN_I64, 2, &g->sound_mask},
                 {"mm_token_type_ids", TN_I32, 2, &g->token_types},
                 {"image_features", TN_F32, 2, &g->image_features},
-                {"audio_features", TN_F32, 2, &g->audio_features}};
+                {"audio_features", TN_F32, 2, &g->audio_features},
+                {"embedding", TN_F32, 2, &g->embedding},
+                {"embedding_bf16", TN_F32, 2, &g->embedding_bf16},
+                {"last_hidden_state", TN_F32, 3, &g->last_hidden}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
     for (int ndim = 4; ndim <= 5 && !g->pixels.data; ndim++)
@@ -167,9 +170,9 @@ bool golden_open(golden *g, const char *folder, const char *name, tn_error *err)
     if (!g->expected)
         return false;
     get_all(g);
-    if (g->ids.data && g->logits.data)
+    if (g->ids.data && (g->logits.data || g->embedding.data))
         return read_config(g, err);
-    tn_fail(err, TN_E_INPUT, path, "has no input_ids [B,T] or logits [B,T,V]");
+    tn_fail(err, TN_E_INPUT, path, "has no input_ids [B,T], or neither logits [B,T,V] nor embedding [B,width]");
     return false;
 }
 

@@ -17,6 +17,7 @@ typedef struct golden {
     tn_tensor logits, bf16, act, truth, greedy; /* act: by kernels that round their activations        */
     tn_tensor pixels, grid, sizes, sound, sound_mask, token_types; /* media                                       */
     tn_tensor image_features, audio_features, deepstack[GOLDEN_DEEP];
+    tn_tensor embedding, embedding_bf16, last_hidden; /* in place of logits: of what makes vectors of texts   */
     int32_t deep_count;
     int64_t image_token, audio_token; /* that media features replace; -1: none                              */
     double bound;         /* of f32, relative to the largest logit                                          */

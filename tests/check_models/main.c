@@ -13,6 +13,7 @@
  *            --exact leaves these kernels out
  *   tokens   of quantised cases the same, token by token
  *   names    every tensor of the checkpoint is a parameter of the model
+ *   side     vectors of texts, with the padding on either side, within 1e-5; states behind the final norm
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
  * that a plugin's device declines are skipped, with its reason. */
@@ -106,8 +107,10 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
     tn_error err = TN_ERROR_INIT;
     run_results r = {0};
     bool hidden = o->hidden && dtype == TN_F32;
-    if (tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK && run_allocate(g, model, hidden, &r) &&
-        run_case(g, model, 0, main_mode(g), &r, &err))
+    if (g->embedding.data && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK)
+        check_embedding(g, model, dtype, spec);
+    else if (err.code == TN_OK && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK &&
+             run_allocate(g, model, hidden, &r) && run_case(g, model, 0, main_mode(g), &r, &err))
         check_results(g, model, o, spec, dtype, &r);
     else
         check_fail(g, tn_dtype_name(dtype), spec, &err);
@@ -136,7 +139,7 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
         check_names(g, model);
     if (o->batch)
         check_batch(g, model, dtype, o->config);
-    else if (g->logits.shape[2] != info.vocab)
+    else if (g->logits.data && g->logits.shape[2] != info.vocab)
         check_report(g, tn_dtype_name(dtype), "-", false, "expected logits have another vocabulary");
     else
         for (int i = 0; i < o->spec_count; i++)
@@ -151,7 +154,7 @@ static void check_folder(const char *folder, const char *name, const options *o)
     int before = check_tally.skipped;
     if (golden_open(&g, folder, name, &err)) {
         check_dtype(&g, o, TN_F32);
-        if ((g.bf16.data || o->batch) && check_tally.skipped == before)
+        if ((g.bf16.data || g.embedding_bf16.data || o->batch) && check_tally.skipped == before)
             check_dtype(&g, o, TN_BF16);
         if (o->batch && check_tally.skipped == before)
             check_dtype(&g, o, TN_F16);

@@ -64,6 +64,22 @@ static tn_status generate(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+static tn_status embed(const char *path, uint64_t *sum, tn_error *err)
+{
+    const int64_t ids[] = {3, 1, 4, 1, 5, 9};
+    float out[256] = {0};
+    tn_model *m = tn_model_open(path, NULL, err);
+    tn_embedder *e = m ? tn_embedder_open(m, NULL, err) : NULL;
+    tn_embedder_info info = {.size = sizeof info};
+    tn_batch batch = {.size = sizeof batch, .rows = 2, .tokens = 3, .ids = ids};
+    tn_status status = !e ? err->code : tn_embedder_get_info(e, &info);
+    if (status == TN_OK && (status = tn_embed(e, &batch, 0, out, err)) == TN_OK)
+        piece_add(sum, out, (size_t)(2 * info.width) * sizeof *out);
+    tn_embedder_close(e);
+    tn_model_close(m);
+    return status;
+}
+
 static int add_text(void *sum, const char *text, size_t length)
 {
     piece_add(sum, text, length);
@@ -443,6 +459,7 @@ const piece pieces[] = {
     {.name = "gguf", .path = MODELS "gguf_mixtral/model.gguf", .work = open_model},
     {.name = "generate", .path = MODELS "qwen3", .work = generate},
     {.name = "continue", .path = "models/demo", .work = continue_text},
+    {.name = "embed", .path = MODELS "embeddinggemma", .work = embed},
     {.name = "generate_moe", .path = MODELS "qwen3_moe", .work = generate},
     {.name = "site", .path = MODELS "llama", .work = one_site},
     {.name = "apply", .path = MODELS "llama", .work = apply, .kernels = true},
