@@ -68,6 +68,7 @@ void draw_site_add(tn_site *site, uint64_t feature)
         {TN_HAS_WINDOW, {TN_DIM_WINDOW}, {7}, 0, 0},
         {TN_HAS_CHUNK, {TN_DIM_CHUNK}, {5}, 0, 0},
         {TN_HAS_SOFTCAP, {0}, {0}, TN_NUM_SOFTCAP, 30},
+        {TN_HAS_ALIBI, {0}, {0}, TN_NUM_ALPHA, 0.5},
     };
     site->features |= feature;
     if (feature & (TN_HAS_SHARED_GATE | TN_HAS_SHARED_BIAS))
@@ -160,9 +161,9 @@ static float scale_of(const tn_tensor *t)
     return t->ndim > 1 ? 1.0f / sqrtf((float)t->shape[t->ndim - 1]) : 0.1f;
 }
 
-static void fill(const tn_tensor *t, bool around_one, random_state *r)
+static void fill(const tn_tensor *t, bool around_one, float scale, random_state *r)
 {
-    float scale = scale_of(t), offset = around_one ? 1.0f : 0.0f;
+    float offset = around_one ? 1.0f : 0.0f;
     size_t size = tn_dtype_size(t->dtype);
     if (blocks_is_quantised(t->dtype)) {
         draw_weight_codes(t, scale, r);
@@ -191,8 +192,11 @@ static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
                 d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
     for (const op_param *p; (p = next_param(row, &d->site, &at));)
         for (int64_t i = 0; i < d->site.param[p->role].count; i++) {
-            fill(&d->site.param[p->role].tensors[i],
-                 (norm && p->role == TN_ROLE_WEIGHT) || p->role == TN_ROLE_EXPERT_SCALE, &r);
+            const tn_tensor *t = &d->site.param[p->role].tensors[i];
+            /* Slopes add to scores what far positions make of them: rounding must choose no other keys. */
+            bool slopes = p->role == TN_ROLE_DECAY && d->site.op == TN_OP_ATTENTION;
+            fill(t, (norm && p->role == TN_ROLE_WEIGHT) || p->role == TN_ROLE_EXPERT_SCALE,
+                 slopes ? 0x1p-11f : scale_of(t), &r);
             fill_parts(&d->site, p->role, i, &r);
         }
 }

@@ -20,6 +20,8 @@ typedef struct scores {
     const tn_tensor *q_index, *kv_index;
     seen_rule rule;
     double limit; /* of |q k|, without the scale                                                     */
+    const tn_tensor *slopes;
+    double alpha; /* of what slopes make of positions, without the scale; slopes NULL: there are none */
     bool *skip;   /* [B*T*N]                                                                         */
 } scores;
 
@@ -39,6 +41,13 @@ static float dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
+static float slope_of(const tn_tensor *t, int64_t head)
+{
+    float slope;
+    convert_to_f32((const char *)t->data + (size_t)head * tn_dtype_size(t->dtype), t->dtype, &slope, 1);
+    return slope;
+}
+
 /* One query of one head: the row of the output with the same number. */
 static bool is_large(const scores *s, int64_t row)
 {
@@ -47,13 +56,14 @@ static bool is_large(const scores *s, int64_t row)
     int32_t index = ((const int32_t *)s->q_index->data)[batch * s->q_index->stride[0] + token];
     const int32_t *kv_index = (const int32_t *)s->kv_index->data + batch * s->kv_index->stride[0];
     float q[MOST_DIM], k[MOST_DIM];
+    double slope = s->slopes ? s->alpha * (double)slope_of(s->slopes, head) : 0;
     vector(s->q, batch, token, head, q);
     for (int64_t key = 0; key < s->k->shape[1]; key++) {
         int32_t position = kv_index[key];
         if (position < seen_low(&s->rule, index) || position > seen_high(&s->rule, index))
             continue;
         vector(s->k, batch, key, head / group, k);
-        if (fabs((double)dot(q, k, d)) > s->limit)
+        if (fabs((double)dot(q, k, d) + slope * position) > s->limit)
             return true;
     }
     return false;
@@ -89,6 +99,8 @@ static tn_status find_scores(const tn_call *call, bool **skip, tn_error *err)
                 .kv_index = &call->in[4],
                 .rule = seen_of(site),
                 .limit = (dtype == TN_BF16 ? LARGE_BF16 : LARGE_F16) / scale,
+                .slopes = site->features & TN_HAS_ALIBI ? site->param[TN_ROLE_DECAY].tensors : NULL,
+                .alpha = site->num[TN_NUM_ALPHA] / scale,
                 .skip = *skip};
     if (tn_tensor_count(&call->in[1]) > 0)
         tn_parallel_for(rows, 1, mark_rows, &s);

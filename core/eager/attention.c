@@ -46,11 +46,14 @@ void attention_shape(const tn_call *call, attention_job *job)
                            .kv_index = &call->in[4],
                            .o = &call->out[0]};
     job->sinks = site->features & TN_HAS_SINKS ? rows_param(site, TN_ROLE_SINKS) : NULL;
+    job->slopes = site->features & TN_HAS_ALIBI ? rows_param(site, TN_ROLE_DECAY) : NULL;
     job->rule.dtype = job->q->dtype;
     job->rule.seen = seen_of(site);
     job->rule.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0.0f;
     job->rule.scale = (float)site->num[TN_NUM_SCALE];
     job->rule.has_sink = job->sinks != NULL;
+    job->rule.slopes = job->slopes ? job->slopes->dtype : TN_DTYPE_NONE;
+    job->rule.alpha = (float)site->num[TN_NUM_ALPHA];
     job->batch = job->q->shape[0];
     job->tokens = job->q->shape[1];
     job->heads = job->q->shape[2];
@@ -274,9 +277,9 @@ static void attention_item(const attention_job *job, attention_work *work, int64
         attention_dots(job, work, keys, stride, rows, span->count, work->scores + column);
     }
     for (int64_t r = 0; r < rows; r++) {
-        float sink = attention_sink(job, kv_head * job->group + r % job->group);
+        attention_head head = attention_head_of(job, kv_head * job->group + r % job->group);
         attention_softmax(&job->rule, work->scores + r * job->columns, work->index, work->n,
-                          attention_index(job->q_index, b, first + r / job->group), sink);
+                          attention_index(job->q_index, b, first + r / job->group), head);
         attention_store(job, work, r, rows);
     }
     memset(work->o, 0, (size_t)(rows * job->dv) * sizeof(float));

@@ -11,10 +11,17 @@ typedef struct attention_scores {
     float scale, softcap; /* softcap 0: none                                                     */
     seen_rule seen;
     bool has_sink;
+    tn_dtype slopes; /* their type; TN_DTYPE_NONE: there are none                                       */
+    float alpha;     /* factor of what they make of positions                                           */
 } attention_scores;
 
+/* What a head has of its own: 0 where it has none. */
+typedef struct attention_head {
+    float sink, slope;
+} attention_head;
+
 typedef struct attention_job {
-    const tn_tensor *q, *k, *v, *q_index, *kv_index, *o, *sinks; /* o: forward only                */
+    const tn_tensor *q, *k, *v, *q_index, *kv_index, *o, *sinks, *slopes; /* o: forward only        */
     attention_scores rule;
     int64_t batch, tokens, keys, heads, kv_heads, group, d, dv;
     tn_dtype type; /* of forward's products                                                      */
@@ -32,21 +39,24 @@ static inline int32_t attention_index(const tn_tensor *t, int64_t b, int64_t i)
     return ((const int32_t *)t->data)[b * t->stride[0] + i * t->stride[1]];
 }
 
-/* The sink of a head; 0 without sinks. */
-static inline float attention_sink(const attention_job *job, int64_t head)
+static inline float attention_of_head(const tn_tensor *t, int64_t head)
 {
-    float sink = 0.0f;
-    if (job->sinks)
-        convert_to_f32((const char *)job->sinks->data + (size_t)head * tn_dtype_size(job->sinks->dtype),
-                       job->sinks->dtype, &sink, 1);
-    return sink;
+    float value = 0.0f;
+    if (t)
+        convert_to_f32((const char *)t->data + (size_t)head * tn_dtype_size(t->dtype), t->dtype, &value, 1);
+    return value;
+}
+
+static inline attention_head attention_head_of(const attention_job *job, int64_t head)
+{
+    return (attention_head){attention_of_head(job->sinks, head), attention_of_head(job->slopes, head)};
 }
 
 /* attention_softmax.c: one query's products with n keys become probabilities in f32, not yet rounded; returns that of
  * the sink. index[i] is the position of key i; the query at position q sees those that the rule says. A query that sees
- * nothing gets zeros. sink: its head's, if there is one. */
+ * nothing gets zeros. */
 float attention_softmax(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, int32_t q,
-                        float sink);
+                        attention_head head);
 
 /* attention_softmax.c: the way back to products, in the roundings of automatic differentiation: dscores[i], the
  * gradient of what softmax was applied to, becomes that of products[i]. */

@@ -2,8 +2,8 @@
  *
  *     dP = g v^T,  dz = P (dP - sum_s dP P),  dv = rnd(P)^T g,  dq = ds k,  dk = ds^T q,
  *
- * ds = dz on its way back through softcap and scale. A sink's gradient is minus the sum of p_sink (sum_s dP P) over the
- * queries of its head.
+ * ds = dz on its way back through softcap and scale; slopes are constants. A sink's gradient is minus the sum of p_sink
+ * (sum_s dP P) over the queries of its head.
  *
  * The work is cut into items: one batch row and one key/value head. An item's keys and values are turned into f32 once;
  * its query heads follow one another, in tiles of queries, and add to the same dk and dv: no sum is divided between
@@ -113,14 +113,14 @@ static void accumulate(const grad_job *job, const grad_work *work, const float *
 
 /* One query: p [keys] holds the products and gets rnd(P); dscores [keys] holds dP and gets ds. Returns the sink's share
  * of the gradient. */
-static float grad_query(const grad_job *job, const grad_work *work, int64_t row, int32_t position, float sink)
+static float grad_query(const grad_job *job, const grad_work *work, int64_t row, int32_t position, attention_head head)
 {
     const attention_scores *rule = &job->shape.rule;
     int64_t keys = job->shape.keys;
     const float *products = work->products + row * keys;
     float *p = work->p + row * keys, *dscores = work->dscores + row * keys;
     memcpy(p, products, (size_t)keys * sizeof *p);
-    float dropped = attention_softmax(rule, p, work->index, keys, position, sink);
+    float dropped = attention_softmax(rule, p, work->index, keys, position, head);
     vec_round(dscores, keys, rule->dtype);
     float inner = (float)vec_dot_wide(dscores, p, keys);
     for (int64_t i = 0; i < keys; i++)
@@ -136,13 +136,13 @@ static double grad_tile(const grad_job *job, const grad_work *work, int64_t b, i
 {
     const attention_job *s = &job->shape;
     double dsink = 0.0;
-    float sink = attention_sink(s, head);
+    const attention_head own = attention_head_of(s, head);
     grad_load(s->q, b, first, head, rows, s->d, NULL, work->q);
     grad_load(job->g, b, first, head, rows, s->dv, NULL, work->g);
     gemm_dense(work->gemm, GEMM_NT, rows, s->keys, s->d, work->q, work->k, work->products);
     gemm_dense(work->gemm, GEMM_NT, rows, s->keys, s->dv, work->g, work->v, work->dscores);
     for (int64_t r = 0; r < rows; r++)
-        dsink += (double)grad_query(job, work, r, attention_index(s->q_index, b, first + r), sink);
+        dsink += (double)grad_query(job, work, r, attention_index(s->q_index, b, first + r), own);
     accumulate(job, work, work->p, work->g, rows, s->dv, work->dv);
     accumulate(job, work, work->dscores, work->q, rows, s->d, work->dk);
     gemm_dense(work->gemm, GEMM_NN, rows, s->d, s->keys, work->dscores, work->k, work->dq);

@@ -1,5 +1,6 @@
 /* From products q k^T to probabilities, one query at a time, with the roundings of transformers:
- * rnd(rnd(q k^T) * scale), the softcap in three steps, the mask, softmax in f32; and the way back. */
+ * rnd(rnd(q k^T) * scale), the softcap in three steps, the mask, softmax in f32; and the way back. With slopes
+ * rnd(q k^T * scale + alpha rnd(slope * position)). */
 #include "eager/attention.h"
 #include "eager/softcap.h"
 #include "eager/vec.h"
@@ -8,11 +9,34 @@
 
 #define LANES 16
 
-static void scores_round(const attention_scores *rule, float *scores, int64_t n)
+/* scores = rnd(scores factor + alpha bias of the key's position). */
+static void scores_lean(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, float factor,
+                        float slope)
 {
-    vec_round_scale(scores, n, rule->scale, rule->dtype);
-    if (rule->softcap != 0.0f)
+    float bias[VEC_CHUNK];
+    for (int64_t at = 0; at < n; at += VEC_CHUNK) {
+        int64_t count = n - at < VEC_CHUNK ? n - at : VEC_CHUNK;
+        for (int64_t i = 0; i < count; i++)
+            bias[i] = (float)index[at + i];
+        vec_round(bias, count, rule->slopes);
+        vec_scale(bias, count, slope);
+        vec_round(bias, count, rule->slopes);
+        vec_round(bias, count, rule->dtype);
+        for (int64_t i = 0; i < count; i++)
+            scores[at + i] = scores[at + i] * factor + bias[i] * rule->alpha;
+    }
+    vec_round(scores, n, rule->dtype);
+}
+
+static void scores_round(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, float slope)
+{
+    bool leans = rule->slopes != TN_DTYPE_NONE, capped = rule->softcap != 0.0f;
+    if (!leans || capped)
+        vec_round_scale(scores, n, rule->scale, rule->dtype);
+    if (capped)
         softcap_apply(scores, n, rule->softcap, rule->dtype);
+    if (leans)
+        scores_lean(rule, scores, index, n, capped ? 1.0f : rule->scale, slope);
 }
 
 /* Scores of keys outside lowest .. highest become -inf. Returns the largest score that is left (NaN when one is), and
@@ -48,12 +72,12 @@ CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, 
 }
 
 float attention_softmax(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, int32_t q,
-                        float sink)
+                        attention_head head)
 {
     bool any = false;
-    float max = 0.0f;
+    float max = 0.0f, sink = head.sink;
     if (n > 0) {
-        scores_round(rule, scores, n);
+        scores_round(rule, scores, index, n, head.slope);
         max = scores_mask(scores, index, n, seen_low(&rule->seen, q), seen_high(&rule->seen, q), &any);
     }
     if (!any) {

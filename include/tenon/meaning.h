@@ -107,6 +107,7 @@ typedef enum tn_layout {
 #define TN_HAS_GROUP_PAIRS (UINT64_C(1) << 21)    /* route: groups are ranked by their two best, not by the best */
 #define TN_HAS_MIXED (UINT64_C(1) << 22)          /* weights are of several types: see each parameter  */
 #define TN_HAS_BOTH_SIDES (UINT64_C(1) << 23)     /* attention: keys behind a query are seen, too      */
+#define TN_HAS_ALIBI (UINT64_C(1) << 24)          /* attention: keys' positions count: TN_ROLE_DECAY   */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
@@ -138,7 +139,7 @@ typedef enum tn_num {
      * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
     TN_NUM_LIMIT = 4, /* TN_ACT_CLAMPED_SWIGLU; CLAMP                                          */
-    TN_NUM_ALPHA = 5, /* TN_ACT_CLAMPED_SWIGLU                                                 */
+    TN_NUM_ALPHA = 5, /* TN_ACT_CLAMPED_SWIGLU; TN_HAS_ALIBI                                   */
     TN_NUM_MAX = 16
 } tn_num;
 
@@ -173,7 +174,7 @@ typedef enum tn_role {
     TN_ROLE_SHARED_GATE_BIAS = 19,   /* [Is]                                                  */
     TN_ROLE_SHARED_UP_BIAS = 20,
     TN_ROLE_SHARED_DOWN_BIAS = 21, /* [H]                                                     */
-    TN_ROLE_DECAY = 22,            /* GATED_DELTA_RULE: [K], log of the rate of forgetting   */
+    TN_ROLE_DECAY = 22,            /* GATED_DELTA_RULE: [K], log of the rate of forgetting; TN_HAS_ALIBI: [N], slopes */
     TN_ROLE_FIRST_GROUP = 23,      /* [in] i32, the group of each column; see TN_ROLE_GROUP_OF  */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,

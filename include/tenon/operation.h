@@ -61,7 +61,9 @@ typedef enum tn_op {
      * [B,T,N,Dv]. Key s is seen by query t when 0 <= kv_index[s] <= q_index[t] and, with a
      * window W, q_index[t] - kv_index[s] < W, with a chunk C, q_index[t] / C = kv_index[s] / C. With
      * TN_HAS_BOTH_SIDES it is, when both are at least 0, whichever of them is the larger, with a window
-     * |q_index[t] - kv_index[s]| < W. A query that sees nothing gives zeros. */
+     * |q_index[t] - kv_index[s]| < W. A query that sees nothing gives zeros. With TN_HAS_ALIBI the score of a key at
+     * position p is rnd(scale q k + a b): a TN_NUM_ALPHA, b = rnd(m p) with m the head's slope (TN_ROLE_DECAY [N], f32
+     * or bf16), p and m p in the slopes' type; behind a softcap, which is of scale q k alone. */
     TN_OP_ATTENTION = 10,
     /* in x [..., W]; out y like x, and may be the same memory: rnd((x - mean) / sqrt(var + eps) * w (+ b)), where mean
      * and var are those of the row, in f32. TN_ROLE_WEIGHT, TN_ROLE_BIAS [W]. */

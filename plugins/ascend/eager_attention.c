@@ -323,4 +323,11 @@ static void attention(npu_run *r)
     free(k);
 }
 
-const ascend_operation ascend_attention = {.op = TN_OP_ATTENTION, .body = attention};
+static tn_status attention_supports(const tn_site *site, tn_error *err)
+{
+    return site->features & TN_HAS_ALIBI
+               ? tn_fail(err, TN_DECLINED, "npu", "attention with ALiBi; scores that lean are not performed there")
+               : TN_OK;
+}
+
+const ascend_operation ascend_attention = {.op = TN_OP_ATTENTION, .supports = attention_supports, .body = attention};

@@ -15,8 +15,8 @@ ln -s "$PWD/tests/data/models/gemma3n_text" "$folder/models"
     >"$folder/one" || failed=1
 "$TENON_BUILD/tests/check_models" tests/data/models --device npu --without gemma3n_text >"$folder/all" || failed=1
 cat "$folder/one" "$folder/all"
-# No model is declined.
-if grep '^SKIP' "$folder/one" "$folder/all"; then
+# No model is declined but those whose scores lean.
+if grep '^SKIP' "$folder/one" "$folder/all" | grep -v 'attention with ALiBi'; then
     failed=1
 fi
 exit $failed

@@ -216,6 +216,7 @@ static const struct {
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
     {{.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "bf16 with weights of f32"},
+    {{.op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI}, 0, "attention with ALiBi"},
 };
 enum { DECLINED = sizeof declined / sizeof *declined };
 

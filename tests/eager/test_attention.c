@@ -13,6 +13,7 @@ typedef struct attention_case {
     int64_t batch, tokens, keys, heads, kv_heads, d, dv, window, chunk;
     double softcap;
     bool sinks, strided, both_sides;
+    int slopes; /* 1: ALiBi with slopes in f32, 2: in bf16                                         */
 } attention_case;
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
@@ -20,6 +21,15 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 static double at4(const tn_tensor *t, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return optest_at(t, ((a * t->shape[1] + b) * t->shape[2] + c) * t->shape[3] + d);
+}
+
+/* What a position adds to a score. */
+static double leaning(const tn_call *call, const attention_case *c, int64_t head, int64_t position)
+{
+    const tn_tensor *slopes = call->site->param[TN_ROLE_DECAY].tensors;
+    double p = c->slopes == 2 ? optest_rounded((double)position, TN_BF16) : (double)position;
+    double bias = optest_rounded(optest_at(slopes, head) * p, slopes->dtype);
+    return optest_rounded(bias, call->in[0].dtype) * call->site->num[TN_NUM_ALPHA];
 }
 
 /* One query's probabilities; returns how many keys it sees. */
@@ -39,12 +49,21 @@ static int64_t reference_scores(const tn_call *call, const attention_case *c, in
         double score = 0.0;
         for (int64_t i = 0; i < c->d; i++)
             score += at4(&call->in[0], b, t, h, i) * at4(&call->in[1], b, s, h / (c->heads / c->kv_heads), i);
+        if (c->slopes && c->softcap == 0.0) {
+            p[s] =
+                optest_rounded(score * (double)(float)call->site->num[TN_NUM_SCALE] + leaning(call, c, h, kv), dtype);
+            max = fmax(max, p[s]);
+            seen++;
+            continue;
+        }
         score =
             optest_rounded((double)((float)optest_rounded(score, dtype) * (float)call->site->num[TN_NUM_SCALE]), dtype);
         if (c->softcap != 0.0) {
             score = optest_rounded((double)((float)score / (float)c->softcap), dtype);
             score = optest_rounded(optest_rounded(tanh(score), dtype) * c->softcap, dtype);
         }
+        if (c->slopes)
+            score = optest_rounded(score + leaning(call, c, h, kv), dtype);
         p[s] = score;
         max = fmax(max, score);
         seen++;
@@ -98,9 +117,14 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
     site->num[TN_NUM_SOFTCAP] = c->softcap;
     site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->chunk ? TN_HAS_CHUNK : 0) |
                      (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0) |
-                     (c->both_sides ? TN_HAS_BOTH_SIDES : 0);
+                     (c->both_sides ? TN_HAS_BOTH_SIDES : 0) | (c->slopes ? TN_HAS_ALIBI : 0);
+    site->num[TN_NUM_ALPHA] = 0.25;
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, 1);
+    tn_tensor slopes = optest_random(c->slopes == 2 ? TN_BF16 : TN_F32, 1, &c->heads, 7);
+    for (int64_t h = 0; h < c->heads; h++) /* so that sums with scores are exact                  */
+        optest_set(&slopes, h, ldexp(3, -(int)h - 6));
+    optest_param(site, TN_ROLE_DECAY, &slopes, 1);
     call.in[0] = optest_random(dtype, 4, (int64_t[]){c->batch, c->tokens, c->heads, c->d}, 1);
     call.in[1] = optest_random(dtype, 4, (int64_t[]){c->batch, c->keys, c->kv_heads, c->d}, 2);
     call.in[2] = optest_random(dtype, 4, (int64_t[]){c->batch, c->keys, c->kv_heads, c->dv}, 3);
@@ -168,6 +192,10 @@ static const attention_case cases[] = {
      .chunk = 4,
      .sinks = true,
      .both_sides = true},
+    {.batch = 2, .tokens = 20, .keys = 33, .heads = 6, .kv_heads = 2, .d = 16, .dv = 16, .slopes = 1},
+    {.batch = 1, .tokens = 1, .keys = 700, .heads = 2, .kv_heads = 2, .d = 16, .dv = 8, .slopes = 2},
+    {.batch = 1, .tokens = 30, .keys = 600, .heads = 4, .kv_heads = 1, .d = 16, .dv = 8, .slopes = 2, .sinks = true},
+    {.batch = 1, .tokens = 9, .keys = 40, .heads = 2, .kv_heads = 1, .d = 8, .dv = 8, .slopes = 1, .softcap = 30.0},
 };
 
 START_TEST(equals_the_reference)

@@ -13,16 +13,18 @@ typedef struct attention_case {
     double softcap;
     bool sinks, holes; /* holes: slots that are not used, and a query before all keys                  */
     bool both_sides;
+    bool slopes; /* ALiBi                                                                    */
 } attention_case;
 
 static const attention_case cases[] = {
-    {3, 5, 2, 2, 0, 0.0, false, false},      {4, 7, 4, 2, 0, 0.0, false, true},
-    {5, 6, 4, 1, 3, 0.0, false, false},      {4, 6, 2, 1, 0, 2.0, false, true},
-    {3, 5, 4, 2, 2, 0.0, true, true},        {4, 5, 4, 4, 0, 1.5, true, false},
-    {1, 1, 1, 1, 0, 0.0, false, false},      {0, 4, 2, 1, 0, 0.0, true, false},
-    {3, 0, 2, 1, 0, 0.0, true, false},       {140, 140, 1, 1, 0, 0.0, true, true},
-    {2, 300, 1, 1, 0, 3.0, false, true},     {5, 5, 2, 1, 0, 0.0, false, true, true},
-    {6, 6, 4, 2, 3, 0.0, true, false, true},
+    {3, 5, 2, 2, 0, 0.0, false, false, false, false},  {4, 7, 4, 2, 0, 0.0, false, true, false, false},
+    {5, 6, 4, 1, 3, 0.0, false, false, false, false},  {4, 6, 2, 1, 0, 2.0, false, true, false, false},
+    {3, 5, 4, 2, 2, 0.0, true, true, false, false},    {4, 5, 4, 4, 0, 1.5, true, false, false, false},
+    {1, 1, 1, 1, 0, 0.0, false, false, false, false},  {0, 4, 2, 1, 0, 0.0, true, false, false, false},
+    {3, 0, 2, 1, 0, 0.0, true, false, false, false},   {140, 140, 1, 1, 0, 0.0, true, true, false, false},
+    {2, 300, 1, 1, 0, 3.0, false, true, false, false}, {4, 7, 4, 2, 0, 0.0, false, true, false, true},
+    {5, 6, 4, 1, 3, 1.5, true, false, false, true},    {5, 5, 2, 1, 0, 0.0, false, true, true, false},
+    {6, 6, 4, 2, 3, 0.0, true, false, true, false},
 };
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
@@ -35,7 +37,13 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
     site->dim[TN_DIM_WINDOW] = c->window;
     site->num[TN_NUM_SOFTCAP] = c->softcap;
     site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) |
-                     (c->sinks ? TN_HAS_SINKS : 0) | (c->both_sides ? TN_HAS_BOTH_SIDES : 0);
+                     (c->sinks ? TN_HAS_SINKS : 0) | (c->both_sides ? TN_HAS_BOTH_SIDES : 0) |
+                     (c->slopes ? TN_HAS_ALIBI : 0);
+    site->num[TN_NUM_ALPHA] = 0.5;
+    tn_tensor slopes = optest_zeros(TN_F32, 1, &c->heads);
+    for (int64_t h = 0; h < c->heads; h++)
+        optest_set(&slopes, h, 1.0 / (double)(1 << h));
+    optest_param(site, TN_ROLE_DECAY, &slopes, c->slopes ? 1 : 0);
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, c->sinks ? 1 : 0);
     call.in[0] = optest_transpose(optest_random(dtype, 4, (int64_t[]){BATCH, c->heads, c->tokens, D}, 1), 1, 2);
@@ -57,6 +65,7 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
         }
     }
     optest_grads(&call, 6);
+    ((tn_grads *)(uintptr_t)call.grads)->param[TN_ROLE_DECAY].count = 0; /* slopes are constants     */
     return call;
 }
 
@@ -66,7 +75,7 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
 typedef struct truth {
     const attention_case *c;
     int64_t position, index[KEYS_MAX];
-    double q[D], k[KEYS_MAX][D], v[KEYS_MAX][DV], g[DV], sink;
+    double q[D], k[KEYS_MAX][D], v[KEYS_MAX][DV], g[DV], sink, slope;
     double p[KEYS_MAX], dropped, largest; /* out: probabilities, the sink's, the largest |score|       */
     double *moving;
 } truth;
@@ -91,6 +100,7 @@ static void probabilities(truth *t)
             score += t->q[i] * t->k[s][i] * 0.375;
         if (t->c->softcap != 0.0)
             score = t->c->softcap * tanh(score / t->c->softcap);
+        score += t->slope * (double)t->index[s];
         t->largest = fmax(t->largest, fabs(score));
         sum += t->p[s] = exp(score);
     }
@@ -132,6 +142,7 @@ static void load(const tn_call *call, const attention_case *c, int64_t b, int64_
     t->c = c;
     t->position = (int64_t)optest_at(&call->in[3], b * c->tokens + token);
     t->sink = c->sinks ? optest_at(call->site->param[TN_ROLE_SINKS].tensors, head) : 0.0;
+    t->slope = c->slopes ? 0.5 * optest_at(call->site->param[TN_ROLE_DECAY].tensors, head) : 0.0;
     for (int64_t i = 0; i < D; i++)
         t->q[i] = optest_at(&call->in[0], at4(&call->in[0], b, token, head) + i);
     for (int64_t i = 0; i < DV; i++)
