@@ -2,8 +2,8 @@
 #include "graph/build.h"
 
 #include "base/blocks.h"
-#include "base/convert.h"
 #include "base/tensor.h"
+#include "graph/placing.h"
 #include "op/op.h"
 #include "op/weight.h"
 
@@ -24,24 +24,6 @@ void *build_fail(graph_builder *b, tn_status code, const char *where, const char
     if (b->status == TN_OK)
         b->status = status;
     return NULL;
-}
-
-void build_copies_protect(build_copies *copies)
-{
-    if (copies->device)
-        device_sync(copies->device, NULL);
-    for (size_t i = 0; i < copies->count; i++)
-        pages_protect(&copies->blocks[i]);
-}
-
-void build_copies_free(build_copies *copies)
-{
-    if (copies->device)
-        device_sync(copies->device, NULL);
-    for (size_t i = 0; i < copies->count; i++)
-        pages_free(&copies->blocks[i], copies->device);
-    free(copies->blocks);
-    *copies = (build_copies){.device = copies->device};
 }
 
 graph_module *build_module(graph_builder *b, graph_module *parent, const char *name, const char *class_name)
@@ -145,120 +127,6 @@ bool build_has_shape(graph_builder *b, const graph_module *module, const char *n
            has_shape(&t, ndim, shape);
 }
 
-/* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
-static const size_t BLOCK_BYTES = (size_t)16 << 20, TENSOR_ALIGN = 64;
-
-static bool add_block(graph_builder *b, size_t bytes)
-{
-    build_copies *c = b->copies;
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity ? 2 * c->capacity : 64;
-        pages *blocks = realloc(c->blocks, capacity * sizeof *blocks);
-        if (!blocks) {
-            build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
-            return false;
-        }
-        c->blocks = blocks;
-        c->capacity = capacity;
-    }
-    if (b->device->ops->host_memory && bytes < BLOCK_BYTES)
-        bytes = BLOCK_BYTES;
-    if ((b->status = pages_alloc(&c->blocks[c->count], b->device, bytes, b->err)) != TN_OK)
-        return false;
-    c->count++;
-    c->used = 0;
-    return true;
-}
-
-static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
-{
-    build_copies *c = b->copies;
-    bool fits = c->count > 0 && b->device->ops->host_memory && c->used <= c->blocks[c->count - 1].bytes &&
-                bytes <= c->blocks[c->count - 1].bytes - c->used;
-    if (!fits && !add_block(b, bytes))
-        return false;
-    *memory = c->blocks[c->count - 1].data + c->used;
-    c->used += (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
-    c->total += (int64_t)bytes;
-    return true;
-}
-
-typedef struct convert_job {
-    const char *src;
-    char *dst;
-    tn_dtype from, to;
-} convert_job;
-
-enum { CONVERT_BLOCK = 4096 };
-
-/* From one floating type to another by way of f32, which holds every value of the narrower ones. */
-static void convert_piece(void *ctx, int64_t begin, int64_t end, int32_t thread)
-{
-    (void)thread;
-    const convert_job *job = ctx;
-    size_t from = tn_dtype_size(job->from), to = tn_dtype_size(job->to);
-    float block[CONVERT_BLOCK];
-    for (int64_t i = begin; i < end; i += CONVERT_BLOCK) {
-        int64_t n = end - i < CONVERT_BLOCK ? end - i : CONVERT_BLOCK;
-        if (job->from == job->to) {
-            memcpy(job->dst + (size_t)i * to, job->src + (size_t)i * from, (size_t)n * to);
-            continue;
-        }
-        if (job->from == TN_F64)
-            for (int64_t j = 0; j < n; j++) {
-                double value;
-                memcpy(&value, job->src + (size_t)(i + j) * from, sizeof value);
-                block[j] = (float)value;
-            }
-        else
-            convert_to_f32(job->src + (size_t)i * from, job->from, block, n);
-        convert_from_f32(block, job->to, job->dst + (size_t)i * to, n);
-    }
-}
-
-/* Memory of the device for a tensor, and of the host to fill it in: the same where the host can address it. */
-typedef struct placing {
-    void *memory, *host;
-    size_t bytes;
-} placing;
-
-static bool place_begin(graph_builder *b, const char *name, size_t bytes, placing *p)
-{
-    *p = (placing){.bytes = bytes};
-    if (!keep_copy(b, bytes, &p->memory))
-        return false;
-    p->host = b->device->ops->host_memory ? p->memory : malloc(bytes ? bytes : 1);
-    if (!p->host)
-        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
-    return p->host;
-}
-
-static bool place_end(graph_builder *b, const placing *p)
-{
-    if (!b->device->ops->host_memory) {
-        b->status = device_upload(b->device, p->memory, p->host, p->bytes, b->err);
-        free(p->host);
-    }
-    return b->status == TN_OK;
-}
-
-/* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in that dtype. */
-static bool place_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool copies, tn_tensor *t)
-{
-    size_t element = tn_dtype_size(t->dtype);
-    bool usable = t->dtype == dtype && b->device->ops->host_memory && (uintptr_t)t->data % element == 0;
-    if (usable && !copies)
-        return true;
-    placing p;
-    if (!place_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
-        return false;
-    convert_job job = {t->data, p.host, t->dtype, dtype};
-    tn_parallel_for(tn_tensor_count(t), 16 * CONVERT_BLOCK, convert_piece, &job);
-    t->data = p.memory;
-    t->dtype = dtype;
-    return place_end(b, &p);
-}
-
 /* ---- quantised weights ------------------------------------------------------------------------- */
 
 /* Remembers what belongs to codes, which are known by where they lie. */
@@ -313,13 +181,13 @@ static const tn_tensor *or_null(const tn_tensor *t)
 static bool place_values(graph_builder *b, const char *name, tn_dtype dtype, const shards_parts *parts, tn_tensor *t)
 {
     placing p;
-    if (!place_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
+    if (!placing_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
         return false;
     value_job job = {weight_make(t, or_null(&parts->scale), or_null(&parts->zero), or_null(&parts->group)), p.host,
                      dtype};
-    tn_parallel_for(t->shape[0], 1 + 16 * CONVERT_BLOCK / (t->shape[1] + 1), value_rows, &job);
+    tn_parallel_for(t->shape[0], 1 + (1 << 16) / (t->shape[1] + 1), value_rows, &job);
     *t = tn_tensor_dense(p.memory, dtype, 2, t->shape);
-    return place_end(b, &p);
+    return placing_end(b, &p);
 }
 
 /* Codes stay where they lie, except where values are asked for. */
@@ -361,32 +229,6 @@ void build_end(graph_builder *b)
     free(b->quantised);
     b->quantised = NULL;
     b->quantised_count = b->quantised_capacity = 0;
-}
-
-/* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
-static bool place_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t)
-{
-    size_t element = tn_dtype_size(t->dtype), bytes = (size_t)tn_tensor_count(t) * element;
-    int64_t m = t->shape[t->ndim - 2], n = t->shape[t->ndim - 1], count = m * n > 0 ? tn_tensor_count(t) / (m * n) : 0;
-    const char *from = t->data;
-    char *turned = malloc(bytes ? bytes : 1);
-    if (!turned) {
-        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
-        return false;
-    }
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t row = 0; row < n; row++)
-            for (int64_t column = 0; column < m; column++)
-                memcpy(turned + (size_t)((i * n + row) * m + column) * element,
-                       from + (size_t)((i * m + column) * n + row) * element, element);
-    int64_t shape[TN_MAX_DIMS];
-    memcpy(shape, t->shape, sizeof shape);
-    shape[t->ndim - 2] = n;
-    shape[t->ndim - 1] = m;
-    *t = tn_tensor_dense(turned, t->dtype, t->ndim, shape);
-    bool placed = place_tensor(b, name, dtype, true, t);
-    free(turned);
-    return placed;
 }
 
 /* Where no files are and what a model asks for is recorded: the tensor called full, as files have it. */
@@ -442,8 +284,9 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
     b->done_bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
-    else if (quantised ? !place_quantised(b, full, form, out)
-                       : !(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
+    else if (quantised
+                 ? !place_quantised(b, full, form, out)
+                 : !(form->turned ? placing_turned(b, full, dtype, out) : placing_tensor(b, full, dtype, false, out)))
         return false;
     shards_take(b->weights, full, out->data);
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {

@@ -76,6 +76,13 @@ typedef struct build_form {
 bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                      const build_form *form, tn_tensor *out);
 
+/* A row of numbers that no file has, in a dtype of its own, in the device's memory. */
+bool build_values(graph_builder *b, tn_dtype dtype, int64_t count, const float *values, tn_tensor *out);
+/* The same of ones, in the model's dtype. */
+bool build_ones(graph_builder *b, int64_t count, tn_tensor *out);
+/* Vectors that build_tensor gave, of one length, as rows of a matrix. */
+bool build_stack(graph_builder *b, const tn_tensor *rows, int64_t count, tn_tensor *out);
+
 /* Has the tensor "<module path>.<name>" this shape? False where there is none. */
 bool build_has_shape(graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
                      const int64_t *shape);

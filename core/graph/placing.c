@@ -1,0 +1,216 @@
+/* Where tensors that are copied lie: blocks of the device's memory, filled by the host. */
+#include "graph/placing.h"
+
+#include "base/convert.h"
+#include "base/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void build_copies_protect(build_copies *copies)
+{
+    if (copies->device)
+        device_sync(copies->device, NULL);
+    for (size_t i = 0; i < copies->count; i++)
+        pages_protect(&copies->blocks[i]);
+}
+
+void build_copies_free(build_copies *copies)
+{
+    if (copies->device)
+        device_sync(copies->device, NULL);
+    for (size_t i = 0; i < copies->count; i++)
+        pages_free(&copies->blocks[i], copies->device);
+    free(copies->blocks);
+    *copies = (build_copies){.device = copies->device};
+}
+
+/* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
+static const size_t BLOCK_BYTES = (size_t)16 << 20, TENSOR_ALIGN = 64;
+
+static bool add_block(graph_builder *b, size_t bytes)
+{
+    build_copies *c = b->copies;
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity ? 2 * c->capacity : 64;
+        pages *blocks = realloc(c->blocks, capacity * sizeof *blocks);
+        if (!blocks) {
+            build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
+            return false;
+        }
+        c->blocks = blocks;
+        c->capacity = capacity;
+    }
+    if (b->device->ops->host_memory && bytes < BLOCK_BYTES)
+        bytes = BLOCK_BYTES;
+    if ((b->status = pages_alloc(&c->blocks[c->count], b->device, bytes, b->err)) != TN_OK)
+        return false;
+    c->count++;
+    c->used = 0;
+    return true;
+}
+
+static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
+{
+    build_copies *c = b->copies;
+    bool fits = c->count > 0 && b->device->ops->host_memory && c->used <= c->blocks[c->count - 1].bytes &&
+                bytes <= c->blocks[c->count - 1].bytes - c->used;
+    if (!fits && !add_block(b, bytes))
+        return false;
+    *memory = c->blocks[c->count - 1].data + c->used;
+    c->used += (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+    c->total += (int64_t)bytes;
+    return true;
+}
+
+typedef struct convert_job {
+    const char *src;
+    char *dst;
+    tn_dtype from, to;
+} convert_job;
+
+enum { CONVERT_BLOCK = 4096 };
+
+/* From one floating type to another by way of f32, which holds every value of the narrower ones. */
+static void convert_piece(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    (void)thread;
+    const convert_job *job = ctx;
+    size_t from = tn_dtype_size(job->from), to = tn_dtype_size(job->to);
+    float block[CONVERT_BLOCK];
+    for (int64_t i = begin; i < end; i += CONVERT_BLOCK) {
+        int64_t n = end - i < CONVERT_BLOCK ? end - i : CONVERT_BLOCK;
+        if (job->from == job->to) {
+            memcpy(job->dst + (size_t)i * to, job->src + (size_t)i * from, (size_t)n * to);
+            continue;
+        }
+        if (job->from == TN_F64)
+            for (int64_t j = 0; j < n; j++) {
+                double value;
+                memcpy(&value, job->src + (size_t)(i + j) * from, sizeof value);
+                block[j] = (float)value;
+            }
+        else
+            convert_to_f32(job->src + (size_t)i * from, job->from, block, n);
+        convert_from_f32(block, job->to, job->dst + (size_t)i * to, n);
+    }
+}
+
+bool placing_begin(graph_builder *b, const char *name, size_t bytes, placing *p)
+{
+    *p = (placing){.bytes = bytes};
+    if (!keep_copy(b, bytes, &p->memory))
+        return false;
+    p->host = b->device->ops->host_memory ? p->memory : malloc(bytes ? bytes : 1);
+    if (!p->host)
+        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
+    return p->host;
+}
+
+bool placing_end(graph_builder *b, const placing *p)
+{
+    if (!b->device->ops->host_memory) {
+        b->status = device_upload(b->device, p->memory, p->host, p->bytes, b->err);
+        free(p->host);
+    }
+    return b->status == TN_OK;
+}
+
+bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool copies, tn_tensor *t)
+{
+    size_t element = tn_dtype_size(t->dtype);
+    bool usable = t->dtype == dtype && b->device->ops->host_memory && (uintptr_t)t->data % element == 0;
+    if (usable && !copies)
+        return true;
+    placing p;
+    if (!placing_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
+        return false;
+    convert_job job = {t->data, p.host, t->dtype, dtype};
+    tn_parallel_for(tn_tensor_count(t), 16 * CONVERT_BLOCK, convert_piece, &job);
+    t->data = p.memory;
+    t->dtype = dtype;
+    return placing_end(b, &p);
+}
+
+typedef struct turn_job {
+    const char *from;
+    char *to;
+    int64_t m, n;
+    size_t element;
+} turn_job;
+
+/* Rows of the result, [..,n,m]; several at a time, which lie side by side in [..,m,n]. */
+static void turn_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    enum { ROWS = 16 };
+    const turn_job *j = ctx;
+    (void)thread;
+    for (int64_t first = begin, rows; first < end; first += rows) {
+        int64_t i = first / j->n, row = first % j->n, left = end - first < ROWS ? end - first : ROWS;
+        rows = left < j->n - row ? left : j->n - row;
+        for (int64_t column = 0; column < j->m; column++)
+            for (int64_t k = 0; k < rows; k++)
+                memcpy(j->to + (size_t)((first + k) * j->m + column) * j->element,
+                       j->from + (size_t)((i * j->m + column) * j->n + row + k) * j->element, j->element);
+    }
+}
+
+bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t)
+{
+    size_t element = tn_dtype_size(t->dtype), bytes = (size_t)tn_tensor_count(t) * element;
+    int64_t m = t->shape[t->ndim - 2], n = t->shape[t->ndim - 1], count = m * n > 0 ? tn_tensor_count(t) / (m * n) : 0;
+    char *turned = malloc(bytes ? bytes : 1);
+    if (!turned) {
+        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
+        return false;
+    }
+    turn_job job = {t->data, turned, m, n, element};
+    tn_parallel_for(count * n, 1 + 16 * CONVERT_BLOCK / (m + 1), turn_rows, &job);
+    int64_t shape[TN_MAX_DIMS];
+    memcpy(shape, t->shape, sizeof shape);
+    shape[t->ndim - 2] = n;
+    shape[t->ndim - 1] = m;
+    *t = tn_tensor_dense(turned, t->dtype, t->ndim, shape);
+    bool placed = placing_tensor(b, name, dtype, true, t);
+    free(turned);
+    return placed;
+}
+
+/* ---- what no file has ---------------------------------------------------------------------------- */
+
+bool build_values(graph_builder *b, tn_dtype dtype, int64_t count, const float *values, tn_tensor *out)
+{
+    placing p;
+    if (b->status != TN_OK || !placing_begin(b, "graph", (size_t)count * tn_dtype_size(dtype), &p))
+        return false;
+    convert_from_f32(values, dtype, p.host, count);
+    *out = tn_tensor_dense(p.memory, dtype, 1, &count);
+    return placing_end(b, &p);
+}
+
+bool build_ones(graph_builder *b, int64_t count, tn_tensor *out)
+{
+    float *ones = b->status == TN_OK ? malloc((size_t)count * sizeof *ones) : NULL;
+    for (int64_t i = 0; ones && i < count; i++)
+        ones[i] = 1;
+    if (b->status == TN_OK && !ones)
+        build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
+    bool made = build_values(b, b->dtype, count, ones, out);
+    free(ones);
+    return made;
+}
+
+bool build_stack(graph_builder *b, const tn_tensor *rows, int64_t count, tn_tensor *out)
+{
+    size_t row = b->status == TN_OK ? (size_t)rows->shape[0] * tn_dtype_size(rows->dtype) : 0;
+    placing p;
+    if (b->status != TN_OK || !placing_begin(b, "graph", (size_t)count * row, &p))
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        if (b->device->ops->host_memory)
+            memcpy((char *)p.host + (size_t)i * row, rows[i].data, row);
+        else if (b->status == TN_OK)
+            b->status = device_download(b->device, (char *)p.host + (size_t)i * row, rows[i].data, row, b->err);
+    *out = tn_tensor_dense(p.memory, rows->dtype, 2, (int64_t[]){count, rows->shape[0]});
+    return placing_end(b, &p);
+}

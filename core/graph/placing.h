@@ -1,0 +1,22 @@
+/* Inside core/graph: tensors of files on their way to where the device computes. The first error sticks in b. */
+#ifndef TENON_CORE_PLACING_H
+#define TENON_CORE_PLACING_H
+
+#include "graph/build.h"
+
+/* Memory of the device for a tensor, and of the host to fill it in: the same where the host can address it. */
+typedef struct placing {
+    void *memory, *host;
+    size_t bytes;
+} placing;
+
+bool placing_begin(graph_builder *b, const char *name, size_t bytes, placing *p);
+bool placing_end(graph_builder *b, const placing *p);
+
+/* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in that dtype. */
+bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool copies, tn_tensor *t);
+
+/* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
+bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t);
+
+#endif
