@@ -42,6 +42,8 @@ config_reader config_around(const config_reader *c);
 bool config_has(const config_reader *c, const char *key);
 bool config_is_object(const config_reader *c, const char *key);
 bool config_is_null(const config_reader *c, const char *key); /* present and null               */
+/* The key under either of its names: other where the file has that alone, or key is NULL. */
+const char *config_either(const config_reader *c, const char *key, const char *other);
 
 /* The key of that number, in the file's order; NULL: there are no more. */
 const char *config_key(const config_reader *c, int64_t index);

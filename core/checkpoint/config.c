@@ -198,6 +198,11 @@ bool config_has(const config_reader *c, const char *key)
     return find(c, key) != NULL;
 }
 
+const char *config_either(const config_reader *c, const char *key, const char *other)
+{
+    return key && (config_has(c, key) || !config_has(c, other)) ? key : other;
+}
+
 bool config_is_null(const config_reader *c, const char *key)
 {
     return json_is_null(json_object_get(c->node->object, key));

@@ -29,6 +29,8 @@ void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
     }
     if (in->shape->q_scale.kind)
         r->q_scale = tn_tensor_dense(in->device_scale, TN_F32, 1, (int64_t[]){in->rows * tokens});
+    if (in->shape->learnt.count)
+        r->learnt = tn_tensor_dense(in->device_learnt, TN_I64, 1, (int64_t[]){in->rows * tokens});
 }
 
 /* The factors of a chunk's queries. */
@@ -42,6 +44,16 @@ static tn_status upload_scale(chunk_inputs *in, int64_t tokens, int64_t columns,
                                                : 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
     }
     return device_upload(in->device, in->device_scale, in->scale, (size_t)count * sizeof(float), err);
+}
+
+/* The rows of a chunk's learnt positions, which session_check found to be there; what padding has is not read. */
+static tn_status upload_learnt(chunk_inputs *in, int64_t tokens, tn_error *err)
+{
+    const learnt_positions *p = &in->shape->learnt;
+    int64_t count = in->rows * tokens;
+    for (int64_t i = 0; i < count; i++)
+        in->learnt[i] = (in->index[i] >= 0 ? (int64_t)in->positions[i][0] : 0) + p->offset;
+    return device_upload(in->device, in->device_learnt, in->learnt, (size_t)count * sizeof *in->learnt, err);
 }
 
 /* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
@@ -77,6 +89,8 @@ tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths,
         status = upload_tables(in, tokens, lengths, err);
     if (status == TN_OK && in->shape->q_scale.kind)
         status = upload_scale(in, tokens, columns, err);
+    if (status == TN_OK && in->shape->learnt.count)
+        status = upload_learnt(in, tokens, err);
     return status;
 }
 
@@ -92,13 +106,16 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
     in->index = malloc(count * sizeof *in->index);
     in->tables = malloc(2 * tables);
     in->scale = malloc(count * sizeof *in->scale);
-    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale)
+    in->learnt = malloc(count * sizeof *in->learnt);
+    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale || !in->learnt)
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
     tn_status status = device_alloc(device, count * sizeof(int64_t), &in->device_ids, err);
     if (status == TN_OK)
         status = device_alloc(device, count * sizeof(int32_t), &in->device_index, err);
     if (status == TN_OK && shape->q_scale.kind)
         status = device_alloc(device, count * sizeof(float), &in->device_scale, err);
+    if (status == TN_OK && shape->learnt.count)
+        status = device_alloc(device, count * sizeof *in->learnt, &in->device_learnt, err);
     for (int32_t i = 0; i < shape->rope_count && status == TN_OK; i++) {
         status = device_alloc(device, table_bytes(in, i), &in->device_cos[i], err);
         if (status == TN_OK)
@@ -115,6 +132,7 @@ void chunk_close(chunk_inputs *in)
     device_free(in->device, in->device_ids, count * sizeof(int64_t));
     device_free(in->device, in->device_index, count * sizeof(int32_t));
     device_free(in->device, in->device_scale, count * sizeof(float));
+    device_free(in->device, in->device_learnt, count * sizeof *in->learnt);
     for (int32_t i = 0; i < in->shape->rope_count; i++) {
         device_free(in->device, in->device_cos[i], table_bytes(in, i));
         device_free(in->device, in->device_sin[i], table_bytes(in, i));
@@ -124,5 +142,6 @@ void chunk_close(chunk_inputs *in)
     free(in->index);
     free(in->tables);
     free(in->scale);
+    free(in->learnt);
     *in = (chunk_inputs){0};
 }

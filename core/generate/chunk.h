@@ -14,8 +14,9 @@ typedef struct chunk_inputs {
     float (*positions)[ROPE_AXES];
     int32_t *index; /* position among the row's tokens; -1: padding                                 */
     float *scale;
-    char *tables; /* [2][B,chunk,R] in the tables' dtype                                          */
-    void *device_ids, *device_index, *device_scale, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+    int64_t *learnt; /* rows of a table of learnt positions                                            */
+    char *tables;    /* [2][B,chunk,R] in the tables' dtype                                          */
+    void *device_ids, *device_index, *device_scale, *device_learnt, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
 } chunk_inputs;
 
 tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,

@@ -282,6 +282,7 @@ tn_status session_check(const tn_session *s, const tn_batch *batch, tn_error *er
             "%lld tokens behind %lld: what sees both sides (use_bidirectional_attention) takes a text in one "
             "call of at most %lld tokens and continues none; reset the session, or shorten the text",
             (long long)batch->tokens, (long long)s->columns, (long long)s->chunk);
+    int64_t most = s->shape->learnt.count ? s->shape->max_positions - 1 : INT32_MAX;
     if (!batch->mask && batch->tokens > s->context) /* before any of them is looked at                    */
         return too_long(s, batch->tokens, err);
     for (int64_t b = 0; b < s->rows; b++) {
@@ -292,10 +293,11 @@ tn_status session_check(const tn_session *s, const tn_batch *batch, tn_error *er
                 return tn_fail(err, TN_E_INPUT, "input",
                                "token id %lld at position %lld is outside the vocabulary of %lld",
                                (long long)batch->ids[i], (long long)t, (long long)s->shape->vocab);
-            if (batch->positions && (batch->positions[i] < 0 || batch->positions[i] > INT32_MAX))
+            bool is_real = !batch->mask || batch->mask[i] != 0;
+            if (batch->positions && (batch->positions[i] < 0 || batch->positions[i] > (is_real ? most : INT32_MAX)))
                 return tn_fail(err, TN_E_INPUT, "input", "position id %lld at position %lld is out of range",
                                (long long)batch->positions[i], (long long)t);
-            real += !batch->mask || batch->mask[i] != 0;
+            real += is_real;
         }
         if (s->cache.length[b] + real > s->context)
             return too_long(s, s->cache.length[b] + real, err);
@@ -465,6 +467,11 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (o.rows < 1 || o.rows > GRAPH_MAX_TOKENS || o.context < 1 || o.context > INT32_MAX || o.chunk < 1) {
         tn_fail(err, TN_E_USAGE, "session", "rows %lld, context %lld and chunk %lld must be positive and not absurd",
                 (long long)o.rows, (long long)o.context, (long long)o.chunk);
+        return NULL;
+    }
+    if (shape->learnt.count && o.context > shape->max_positions) {
+        tn_fail(err, TN_E_USAGE, "session", "context %lld: the model has learnt %lld positions; use a smaller context",
+                (long long)o.context, (long long)shape->max_positions);
         return NULL;
     }
     tn_session *s = calloc(1, sizeof *s);

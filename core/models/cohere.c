@@ -1,5 +1,5 @@
 /* modeling_cohere: CohereForCausalLM. Attention and MLP side by side behind one LayerNorm; neighbouring elements are
- * rotated in f32. */
+ * rotated in f32; heads of queries and keys may have norms with a weight each. */
 #include "models/decoder.h"
 
 static const decoder_classes classes = {.scope = "modeling_cohere",
@@ -20,8 +20,8 @@ static void *build(graph_builder *b, const config_reader *config)
                       .parallel = true,
                       .tied = true};
     decoder_read(config, &s);
-    if (config_bool(config, "use_qk_norm", false))
-        config_fail(config, "use_qk_norm", "is true: norms of heads that have a weight each are not supported");
+    s.layer.attention.head_norm = config_bool(config, "use_qk_norm", false) ? &s.norm : NULL;
+    s.layer.attention.norm_own = true;
     s.rope[0].site.style = TN_ROPE_COMPLEX;
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     s.logit_scale = config_f64(config, "logit_scale", 0.0625);

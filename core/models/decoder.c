@@ -14,6 +14,7 @@ typedef struct decoder_layer {
     const feed_kind *feed, *tail;
     void *feed_state, *tail_state;
     graph_site *norm, *after_attention, *mlp_norm, *after_mlp; /* or NULL                          */
+    bool sums;                                                 /* decoder_norms.sums                             */
 } decoder_layer;
 
 typedef struct decoder {
@@ -22,12 +23,13 @@ typedef struct decoder {
     decoder_layer *layers;
     tn_site *embed; /* steps, the others or NULL            */
     tn_site *embed_factor, *residual_scale, *logit_scale, *softcap;
-    graph_site *norm, *head;
+    graph_site *norm, *head, *head_in; /* norm, head_in: or NULL                                   */
     graph_site *rope[MODEL_ROPES], *queries[MODEL_ROPES];
     bool borrows[MODEL_ROPES]; /* some layer that rotates so has no keys                             */
     const stage_kind *first, *last;
     void *first_state, *last_state;
-    bool parallel;
+    int64_t embed_width;
+    bool parallel, normed_residual;
 } decoder;
 
 /* ---- building ----------------------------------------------------------------------------------- */
@@ -70,7 +72,7 @@ static graph_site *build_norm(graph_builder *b, graph_module *m, const decoder_s
 /* Does a layer leave what its MLP gave to be added? */
 static bool leaves(const decoder_layer *l)
 {
-    return !l->whole && !l->tail;
+    return !l->whole && !l->tail && !l->sums;
 }
 
 /* Attention and MLP with their norms. */
@@ -80,13 +82,15 @@ static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *
     decoder_layer *l = &d->layers[i];
     const char *mlp = spec->mlp_name ? spec->mlp_name : "mlp";
     build_mixer(b, m, spec, l, &d->cache[i]);
+    l->sums = s->norms.sums;
     l->feed = spec->feed;
     l->tail = spec->tail;
     if (spec->feed)
         build_feed(b, m, spec->feed, spec->feed_spec, &l->feed_state);
     else
-        l->mlp =
-            spec->moe.experts > 0 ? moe_parts_block(b, m, mlp, &spec->moe) : parts_mlp(b, m, mlp, &spec->mlp, NULL);
+        l->mlp = spec->moe.experts > 0 ? moe_parts_block(b, m, mlp, &spec->moe)
+                 : mlp[0]              ? parts_mlp(b, m, mlp, &spec->mlp, NULL)
+                                       : parts_mlp_of(b, m, &spec->mlp, NULL);
     /* What the layers before left to be added belongs to the next norm, unless something came in between; the first
      * one has the embedding alone. */
     bool left = i > 0 && leaves(&d->layers[i - 1]);
@@ -136,7 +140,7 @@ static void build_head(graph_builder *b, graph_module *head, const decoder_spec 
         build_param(b, d->head, TN_ROLE_BIAS, &bias, 1);
         d->head->site.features |= TN_HAS_BIAS;
     }
-    d->head->site.dim[TN_DIM_HIDDEN] = s->hidden;
+    d->head->site.dim[TN_DIM_HIDDEN] = d->embed_width;
     d->head->site.dim[TN_DIM_OUT] = s->vocab;
     d->logit_scale = build_factor(b, head, s->logit_scale, s->vocab);
     if (s->logit_softcap != 0 && (d->softcap = build_step(b, head, TN_OP_SOFTCAP, s->vocab)))
@@ -147,10 +151,11 @@ static void build_head(graph_builder *b, graph_module *head, const decoder_spec 
  * base class has no head of its own). */
 static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec *s, decoder *d)
 {
-    graph_module *head = build_module(b, s->head_parent ? s->head_parent : b->graph->root, "lm_head", "Linear");
+    const char *name = s->names && s->names->head ? s->names->head : "lm_head";
+    graph_module *head = build_module(b, s->head_parent ? s->head_parent : b->graph->root, name, "Linear");
     if (b->status != TN_OK)
         return;
-    int64_t shape[2] = {s->vocab, s->hidden};
+    int64_t shape[2] = {s->vocab, d->embed_width};
     bool has_head = build_has(b, head, "weight"), has_embed = build_has(b, embed, "weight"), bare = b->bare;
     bool embed_from_head = s->tied && !has_embed && has_head;
     tn_tensor embed_weight;
@@ -163,12 +168,12 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
         return;
     if (!d->shape.no_head)
         build_head(b, head, s, &head_weight, d);
-    d->embed = build_step(b, embed, TN_OP_EMBEDDING, s->hidden);
+    d->embed = build_step(b, embed, TN_OP_EMBEDDING, d->embed_width);
     if (!d->embed)
         return;
     d->embed->num[TN_NUM_SCALE] = s->embed_scale;
     build_step_param(b, d->embed, TN_ROLE_WEIGHT, &embed_weight);
-    d->embed_factor = build_factor(b, embed, s->embed_factor, s->hidden);
+    d->embed_factor = build_factor(b, embed, s->embed_factor, d->embed_width);
 }
 
 /* The sites of a rotation; that of queries alone is told apart by its name. */
@@ -200,8 +205,9 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
     d->shape.rope_count = s->rope_count;
     d->shape.q_scale = s->q_scale;
     d->shape.restart_at = s->restarts && d->shape.rope[0].kind == ROPE_LONG ? (int64_t)d->shape.rope[0].original : 0;
-    d->shape.max_positions =
-        s->rope_count ? d->shape.rope[0].max_positions : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
+    d->shape.max_positions = s->context      ? s->context
+                             : s->rope_count ? d->shape.rope[0].max_positions
+                                             : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
 }
 
 static void decoder_free(void *state)
@@ -253,12 +259,16 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->shape.vocab = s->vocab;
     d->shape.layer = d->cache;
     d->shape.both_sides = s->layer.attention.both_sides;
+    d->shape.learnt = s->learnt;
+    d->embed_width = s->embed_width ? s->embed_width : s->hidden;
     d->parallel = s->parallel;
+    d->normed_residual = s->normed_residual;
     graph_module *model =
         build_module(b, s->parent ? s->parent : b->graph->root, s->name ? s->name : "model", s->classes->model);
-    graph_module *embed =
-        build_module(b, model, "embed_tokens", s->classes->embedding ? s->classes->embedding : "Embedding");
-    graph_module *layers = build_module(b, model, "layers", "ModuleList");
+    const decoder_names names = s->names ? *s->names : (decoder_names){0};
+    graph_module *embed = build_module(b, model, names.embed ? names.embed : "embed_tokens",
+                                       s->classes->embedding ? s->classes->embedding : "Embedding");
+    graph_module *layers = build_module(b, model, names.layers ? names.layers : "layers", "ModuleList");
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
         build_layer(b, c, layers, s, i, d);
     d->first = s->first;
@@ -268,10 +278,14 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     bool left = b->status == TN_OK && leaves(&d->layers[s->layers - 1]);
     parts_norm_kind last = s->norm;
     last.class_name = s->classes->final_norm ? s->classes->final_norm : last.class_name;
-    d->norm = parts_norm(b, model, s->final_norm ? s->final_norm : "norm", &last, s->hidden, left);
-    build_module(b, model, "rotary_emb", s->classes->rotary);
+    const char *final_norm = s->final_norm ? s->final_norm : "norm";
+    d->norm = final_norm[0] ? parts_norm(b, model, final_norm, &last, s->hidden, left) : NULL;
+    if (s->head_in)
+        d->head_in = parts_linear(b, model, s->head_in, s->hidden, d->embed_width, false, NULL);
+    if (s->classes->rotary)
+        build_module(b, model, "rotary_emb", s->classes->rotary);
     /* Sums that no norm has around it. */
-    if (s->norm.layer_norm || !s->norms.attention || s->layer.tail || s->layer.whole || s->first)
+    if (s->norm.layer_norm || !s->norms.attention || s->layer.tail || s->layer.whole || s->first || !d->norm)
         build_step(b, model, TN_OP_ADD, s->hidden);
     d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
@@ -299,6 +313,15 @@ static tn_tensor enter(graph_run *r, const graph_site *norm, const tn_tensor *h,
     return norm ? steps_norm(r, norm, h) : *h;
 }
 
+/* The same before attention or MLP, where the norm may take h's place. */
+static tn_tensor enter_half(graph_run *r, const decoder *d, const graph_site *norm, tn_tensor *h, const tn_tensor *more)
+{
+    tn_tensor x = enter(r, d->normed_residual ? NULL : norm, h, more);
+    if (d->normed_residual)
+        steps_norm_in_place(r, norm, h);
+    return x;
+}
+
 /* What a half gives, before it is added. */
 static void leave(graph_run *r, const decoder *d, const graph_site *norm, const tn_tensor *x)
 {
@@ -322,7 +345,7 @@ static void run_feed(graph_run *r, const decoder_layer *l, const mixer_place *at
 static int64_t wanted_of(const graph_run *r, const decoder *d, int64_t i)
 {
     const decoder_layer *l = &d->layers[i];
-    bool plain = i + 1 == d->shape.layers && !d->last && !l->whole && !l->tail && !l->feed;
+    bool plain = i + 1 == d->shape.layers && !d->last && leaves(l) && !l->feed;
     return plain && r->rows == 1 && !r->capture && !steps_media_deepens(r, i) ? r->wanted : r->tokens;
 }
 
@@ -332,7 +355,13 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
 {
     const decoder_layer *l = &d->layers[i];
     const mixer_place at = {d->rope, d->queries, i, wanted_of(r, d, i)};
-    tn_tensor x = enter(r, l->norm, h, more);
+    if (d->normed_residual && more) { /* h is captured before it is normed                        */
+        steps_add(r, h, more);
+        more = NULL;
+    }
+    if (d->normed_residual)
+        steps_capture(r, i, h);
+    tn_tensor x = enter_half(r, d, l->norm, h, more);
     steps_capture(r, i, h);
     tn_tensor a = l->mixer ? l->mixer->forward(r, l->mixer_state, &at, &x) : gqa_forward(r, &l->attention, &at, &x);
     if (at.wanted < x.shape[0] / r->rows) {
@@ -344,18 +373,26 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
     }
     if (at.wanted == 0)
         return;
+    if (l->sums) {
+        steps_add(r, h, &a);
+        steps_norm_in_place(r, l->after_attention, h);
+        run_feed(r, l, &at, h, h, mlp);
+        return;
+    }
     leave(r, d, l->after_attention, &a);
     if (d->parallel) {
+        if (l->mlp_norm)
+            x = steps_norm(r, l->mlp_norm, h);
         run_feed(r, l, &at, h, &x, mlp);
         steps_add(r, h, &a);
     } else {
-        x = enter(r, l->mlp_norm, h, &a);
+        x = enter_half(r, d, l->mlp_norm, h, &a);
         run_feed(r, l, &at, h, &x, mlp);
     }
     leave(r, d, l->after_mlp, mlp);
 }
 
-/* A layer that leaves nothing to be added: one of another kind, or what comes behind attention and MLP. */
+/* A layer that leaves nothing to be added: one of another kind, a norm of the sum, or what else comes behind it. */
 static void finish_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor *h, const tn_tensor *mlp)
 {
     const decoder_layer *l = &d->layers[i];
@@ -366,18 +403,21 @@ static void finish_layer(graph_run *r, const decoder *d, int64_t i, const tn_ten
         return;
     }
     steps_add(r, h, mlp);
-    l->tail->forward(r, l->tail_state, &at, h, h, h);
+    if (l->sums)
+        steps_norm_in_place(r, l->after_mlp, h);
+    if (l->tail)
+        l->tail->forward(r, l->tail_state, &at, h, h, h);
 }
 
 /* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
 static void decoder_forward(graph_run *r, const void *state)
 {
     const decoder *d = state;
-    tn_tensor h = steps_embedding(r, d->embed, d->shape.hidden);
+    tn_tensor h = steps_embedding(r, d->embed, d->embed_width);
     if (d->embed_factor)
         steps_change(r, d->embed_factor, &h);
     steps_media_embed(r, &h);
-    tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape), *more = NULL;
+    tn_tensor mlp = steps_take(r, r->dtype, 2, (int64_t[]){h.shape[0], d->shape.hidden}), *more = NULL;
     if (d->first)
         h = d->first->forward(r, d->first_state, &h);
     for (int64_t i = 0; i < d->shape.layers; i++) {
@@ -409,7 +449,8 @@ static void decoder_forward(graph_run *r, const void *state)
 static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor *x)
 {
     const decoder *d = state;
-    tn_tensor logits = steps_linear(r, d->head, x);
+    tn_tensor in = d->head_in ? steps_linear(r, d->head_in, x) : *x;
+    tn_tensor logits = steps_linear(r, d->head, &in);
     if (d->logit_scale)
         steps_change(r, d->logit_scale, &logits);
     if (d->softcap)

@@ -23,10 +23,18 @@ typedef struct decoder_classes {
 #define DECODER_CLASSES(file, prefix) DECODER_CLASSES_SPARSE(file, prefix), .mlp = prefix "MLP"
 
 /* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). Without
- * one before it a half sees h itself; in a parallel layer the MLP sees what attention sees. */
+ * one before it a half sees h itself; in a parallel layer the MLP then sees what attention sees. */
 typedef struct decoder_norms {
     const char *attention, *after_attention, *mlp, *after_mlp;
+    bool sums; /* those behind are of h with what a half gave, and become h                           */
 } decoder_norms;
+
+/* What files call modules and keys otherwise than most; a member that is NULL: as most do. */
+typedef struct decoder_names {
+    const char *embed, *layers, *head; /* embed_tokens, layers, lm_head                                */
+    /* Either these, or the usual ones. */
+    const char *hidden_key, *layers_key, *heads_key, *kv_key, *inter_key;
+} decoder_names;
 
 /* What a layer consists of. */
 typedef struct decoder_layer_spec {
@@ -35,7 +43,7 @@ typedef struct decoder_layer_spec {
     gqa_spec attention;
     const mixer_kind *mixer; /* instead of attention, built from mixer_spec                       */
     const void *mixer_spec;
-    const char *mlp_name; /* NULL: mlp                                                            */
+    const char *mlp_name; /* NULL: mlp; "": its matrices are the layer's own                          */
     parts_mlp_spec mlp;
     moe_parts_spec moe;    /* instead of mlp where it has experts                                    */
     const feed_kind *feed; /* instead of both, built from feed_spec                                */
@@ -56,11 +64,12 @@ typedef struct decoder_spec {
      * "lm_head" of the root. */
     graph_module *parent, *head_parent;
     const char *name;
+    const decoder_names *names; /* NULL: the usual ones                                                */
     /* Defaults of the architecture before decoder_read, which 0 and NULL leave as most have them; config.json's
      * afterwards. */
     const char *act_key, *act; /* "hidden_act", "silu"                                         */
     const char *eps_key;       /* "rms_norm_eps"                                               */
-    const char *final_norm;    /* "norm"                                                       */
+    const char *final_norm;    /* "norm"; "": there is none                                      */
     parts_norm_kind norm;      /* TN_NORM_W, 1e-6; class_name is filled in                        */
     decoder_norms norms;       /* input_layernorm, post_attention_layernorm                       */
     double theta;              /* 10000                                                           */
@@ -69,15 +78,21 @@ typedef struct decoder_spec {
     int64_t head_dim;          /* hidden / heads                                                  */
     bool ignore_head_dim;      /* the class does not read it                                       */
     bool no_intermediate;      /* the file may do without intermediate_size                        */
+    int64_t inter_times;       /* ... which is then so many times hidden; 0: the architecture's matter */
     bool intermediates;        /* intermediate_size may be a list, which the architecture reads      */
     bool parallel;             /* attention and MLP side by side                                   */
+    bool normed_residual;      /* what a norm before a half gives takes h's place                     */
     bool tied;
+    int64_t context;                /* most positions; 0: max_position_embeddings                       */
     decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */
     int rope_count;
     q_scale_params q_scale; /* of model_shape                                                          */
     bool restarts;          /* of longrope: what lies before a longer call is computed again            */
     /* Of config.json. */
     int64_t hidden, layers, vocab;
+    int64_t embed_width;      /* of the embedding and the head; 0: hidden                             */
+    const char *head_in;      /* the Linear from hidden to that width                                 */
+    learnt_positions learnt;  /* of its first stage                                                   */
     decoder_layer_spec layer; /* as most layers are                                               */
     /* Changes what differs in layer i; NULL: nothing does. Errors stick in config. */
     void (*differ)(const config_reader *config, int64_t i, decoder_layer_spec *layer);
@@ -93,6 +108,9 @@ typedef struct decoder_spec {
 
 /* Reads what all of these models have in common. Errors stick in config. */
 void decoder_read(const config_reader *config, decoder_spec *spec);
+
+/* "n_positions" or "max_position_embeddings". */
+int64_t decoder_positions(const config_reader *config, int64_t fallback);
 
 /* "sliding_window": absent fallback, null 0. */
 int64_t decoder_window(const config_reader *config, int64_t fallback);

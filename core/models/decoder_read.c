@@ -18,8 +18,9 @@ static const struct {
               {"llama", {4096, 32, 32000, 32, 11008}},
               {"mistral", {4096, 32, 32000, 32, 14336}}};
 
-static int64_t need(const config_reader *c, const char *key, int size, int64_t most)
+static int64_t need(const config_reader *c, const char *own, const char *usual, int size, int64_t most)
 {
+    const char *key = config_either(c, own, usual);
     const char *type = config_str(c, "model_type", "");
     bool inside = config_around(c).node != c->node;
     for (size_t i = 0; inside && i < sizeof nested / sizeof *nested; i++)
@@ -28,15 +29,17 @@ static int64_t need(const config_reader *c, const char *key, int size, int64_t m
     return config_need_i64(c, key, 1, most);
 }
 
-static void read_attention(const config_reader *c, decoder_spec *s)
+static void read_attention(const config_reader *c, decoder_spec *s, const decoder_names *n)
 {
+    const char *heads_key = config_either(c, n->heads_key, "num_attention_heads");
+    const char *kv_key = config_either(c, n->kv_key, "num_key_value_heads");
     gqa_spec *a = &s->layer.attention;
     a->class_name = s->classes->attention;
     a->hidden = s->hidden;
-    a->heads = need(c, "num_attention_heads", HEADS, MAX_HEADS);
+    a->heads = need(c, n->heads_key, "num_attention_heads", HEADS, MAX_HEADS);
     /* null means what absence meant before there was a default. */
-    bool all = !s->kv_heads || config_is_null(c, "num_key_value_heads");
-    a->kv_heads = config_i64(c, "num_key_value_heads", all ? a->heads : s->kv_heads, 1, MAX_HEADS);
+    bool all = !s->kv_heads || config_is_null(c, kv_key);
+    a->kv_heads = config_i64(c, kv_key, all ? a->heads : s->kv_heads, 1, MAX_HEADS);
     if (!s->head_dim || config_is_null(c, "head_dim"))
         s->head_dim = s->hidden / a->heads;
     if (!s->ignore_head_dim)
@@ -44,7 +47,7 @@ static void read_attention(const config_reader *c, decoder_spec *s)
     a->head_dim = s->head_dim;
     a->scale = 1.0 / sqrt((double)a->head_dim);
     if (a->heads % a->kv_heads)
-        config_fail(c, "num_attention_heads", "is %lld, no multiple of num_key_value_heads %lld", (long long)a->heads,
+        config_fail(c, heads_key, "is %lld, no multiple of %s %lld", (long long)a->heads, kv_key,
                     (long long)a->kv_heads);
 }
 
@@ -76,24 +79,33 @@ static void read_norm(const config_reader *c, decoder_spec *s)
 
 void decoder_read(const config_reader *c, decoder_spec *s)
 {
+    static const decoder_names usual = {0};
+    const decoder_names *n = s->names ? s->names : &usual;
     parts_mlp_spec *mlp = &s->layer.mlp;
     config_reader around = config_around(c);
-    s->hidden = need(c, "hidden_size", HIDDEN, MAX_WIDTH);
-    s->layers = need(c, "num_hidden_layers", LAYERS, MAX_LAYERS);
-    s->vocab = need(c, "vocab_size", VOCAB, MAX_VOCAB);
+    s->hidden = need(c, n->hidden_key, "hidden_size", HIDDEN, MAX_WIDTH);
+    s->layers = need(c, n->layers_key, "num_hidden_layers", LAYERS, MAX_LAYERS);
+    s->vocab = need(c, NULL, "vocab_size", VOCAB, MAX_VOCAB);
     s->tied = config_bool(c, "tie_word_embeddings", config_bool(&around, "tie_word_embeddings", s->tied));
     s->theta = s->theta != 0 ? s->theta : 10000;
     read_norm(c, s);
-    read_attention(c, s);
+    read_attention(c, s, n);
     read_rope(c, s);
     if (config_list(c, "layer_types") >= 0 && config_list(c, "layer_types") != s->layers)
         config_fail(c, "layer_types", "has %lld entries, num_hidden_layers is %lld",
                     (long long)config_list(c, "layer_types"), (long long)s->layers);
     mlp->class_name = s->classes->mlp;
     mlp->hidden = s->hidden;
-    if (!s->intermediates && (!s->no_intermediate || config_has(c, "intermediate_size")))
-        mlp->inter = need(c, "intermediate_size", INTER, MAX_WIDTH);
+    mlp->inter = s->inter_times * s->hidden;
+    if (!s->intermediates &&
+        (!s->no_intermediate || config_has(c, config_either(c, n->inter_key, "intermediate_size"))))
+        mlp->inter = need(c, n->inter_key, "intermediate_size", INTER, MAX_WIDTH);
     mlp->act = parts_act(c, s->act_key ? s->act_key : "hidden_act", s->act ? s->act : "silu");
+}
+
+int64_t decoder_positions(const config_reader *c, int64_t fallback)
+{
+    return config_i64(c, config_either(c, "n_positions", "max_position_embeddings"), fallback, 1, INT32_MAX / 2);
 }
 
 int64_t decoder_window(const config_reader *c, int64_t fallback)

@@ -1,15 +1,38 @@
 /* Grouped-query attention. */
 #include "models/gqa.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const gqa_names usual_names = {"self_attn", "q_proj", "k_proj", "v_proj",
                                       "o_proj",    "q_norm", "k_norm", "qkv_proj"};
 
+/* ALiBi's: a geometric series from 2^(-8/n) to 2^-8 for the largest n of heads that is a power of two; behind those
+ * every other one of the series for 2 n. */
+static bool build_slopes(graph_builder *b, const gqa_spec *spec, tn_tensor *slopes)
+{
+    float *m = malloc((size_t)spec->heads * sizeof *m);
+    int64_t n = 1;
+    if (!m) {
+        build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld slopes", (long long)spec->heads);
+        return false;
+    }
+    while (2 * n <= spec->heads)
+        n *= 2;
+    for (int64_t i = 0; i < spec->heads; i++)
+        m[i] = (float)(i < n ? pow(2, -8.0 * (double)(i + 1) / (double)n)
+                             : pow(2, -4.0 * (double)(2 * (i - n) + 1) / (double)n));
+    bool made = build_values(b, spec->alibi, spec->heads, m, slopes);
+    free(m);
+    return made;
+}
+
 static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_spec *spec)
 {
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
-    tn_tensor sinks;
+    tn_tensor sinks, slopes;
     if (!s)
         return NULL;
     s->site.dim[TN_DIM_HEAD] = s->site.dim[TN_DIM_HEAD_V] = spec->head_dim;
@@ -22,6 +45,12 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_
     s->site.features = (spec->window ? TN_HAS_WINDOW : 0) | (spec->softcap != 0 ? TN_HAS_SOFTCAP : 0) |
                        (spec->chunk ? TN_HAS_CHUNK : 0) | (spec->sinks ? TN_HAS_SINKS : 0) |
                        (spec->both_sides ? TN_HAS_BOTH_SIDES : 0);
+    if (spec->alibi && build_slopes(b, spec, &slopes)) {
+        build_param(b, s, TN_ROLE_DECAY, &slopes, 1);
+        s->site.meaning[TN_AXIS_WEIGHT] = TN_DTYPE_NONE; /* the slopes' type is no weights' */
+        s->site.features |= TN_HAS_ALIBI;
+        s->site.num[TN_NUM_ALPHA] = spec->alibi_scale;
+    }
     if (spec->sinks && build_tensor(b, m, "sinks", 1, &spec->heads, &sinks))
         build_param(b, s, TN_ROLE_SINKS, &sinks, 1);
     return s;
@@ -31,21 +60,60 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
 {
     int64_t hidden = spec->hidden, q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
     if (spec->fused) {
-        out->q = parts_linear(b, m, n->qkv, hidden, q + 2 * kv, spec->qkv_bias, NULL);
+        out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + 2 * kv, spec->qkv_bias, NULL);
     } else {
-        out->q = parts_linear(b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL);
+        out->q = parts_linear_of(spec->linear, b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL);
         if (!spec->borrows)
-            out->k = parts_linear(b, m, n->k, hidden, kv, spec->qkv_bias, NULL);
+            out->k = parts_linear_of(spec->linear, b, m, n->k, hidden, kv, spec->qkv_bias, NULL);
         if (!spec->borrows && !spec->k_is_v)
-            out->v = parts_linear(b, m, n->v, hidden, kv, spec->qkv_bias, NULL);
+            out->v = parts_linear_of(spec->linear, b, m, n->v, hidden, kv, spec->qkv_bias, NULL);
     }
-    out->o = parts_linear(b, m, n->o, q, hidden, spec->o_bias, NULL);
+    out->o = parts_linear_of(spec->linear, b, m, n->o, q, hidden, spec->o_bias, NULL);
+}
+
+/* What the heads that a norm without a weight gave are multiplied by. */
+static void build_head_weights(graph_builder *b, const graph_site *norm, const gqa_spec *spec, int64_t heads,
+                               tn_tensor *out)
+{
+    if (!norm)
+        return;
+    if (!spec->norm_list) {
+        build_tensor(b, norm->module, "weight", 2, (int64_t[]){heads, spec->head_dim}, out);
+        return;
+    }
+    graph_module *list = build_module(b, norm->module, spec->norm_list, "ModuleList");
+    tn_tensor *rows = calloc((size_t)heads, sizeof *rows);
+    if (!rows)
+        build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld norms", (long long)heads);
+    for (int64_t i = 0; i < heads && b->status == TN_OK; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%lld", (long long)i);
+        graph_module *m = build_module(b, list, name, "LayerNorm");
+        if (m)
+            build_tensor(b, m, "weight", 1, &spec->head_dim, &rows[i]);
+    }
+    build_stack(b, rows, heads, out);
+    free(rows);
+}
+
+static void build_own_norms(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
+{
+    parts_norm_kind plain = *spec->head_norm;
+    plain.plain = true;
+    out->q_norm = parts_norm(b, m, n->q_norm, &plain, spec->head_dim, false);
+    out->k_norm = parts_norm(b, m, n->k_norm, &plain, spec->head_dim, false);
+    build_head_weights(b, out->q_norm, spec, spec->heads, &out->q_weight);
+    build_head_weights(b, out->k_norm, spec, spec->kv_heads, &out->k_weight);
+    if ((out->weigh = build_step(b, m, TN_OP_GLU, spec->heads * spec->head_dim)))
+        out->weigh->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
 }
 
 static void build_norms(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
 {
     int64_t dim = spec->head_dim, all = spec->norm_full;
-    if (spec->head_norm) {
+    if (spec->head_norm && spec->norm_own)
+        build_own_norms(b, m, spec, n, out);
+    else if (spec->head_norm) {
         out->q_norm = parts_norm(b, m, n->q_norm, spec->head_norm, all ? spec->heads * dim : dim, false);
         if (!spec->borrows && !strcmp(n->q_norm, n->k_norm)) /* one module, called for both */
             out->k_norm = out->q_norm;
@@ -66,6 +134,7 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
                  .head_dim = spec->head_dim,
                  .rope = spec->rope,
                  .fused = spec->fused,
+                 .by_head = spec->by_head,
                  .norm_full = spec->norm_full,
                  .norm_last = spec->norm_last,
                  .borrows = spec->borrows,
@@ -79,6 +148,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
         out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
     if (spec->k_is_v && !spec->borrows)
         out->copy = build_step(b, m, TN_OP_COPY, spec->kv_heads * spec->head_dim);
+    if (spec->by_head && spec->kv_heads > 1 && spec->heads > spec->kv_heads)
+        out->gather = build_step(b, m, TN_OP_COPY, q_width / spec->kv_heads);
     if (spec->gated && (out->gate = build_step(b, m, TN_OP_GLU, spec->head_dim)))
         out->gate->meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
 }
@@ -105,11 +176,30 @@ static tn_tensor dense_heads(const graph_run *r, const tn_tensor *x, int64_t hea
     return steps_heads(r, x, 0, heads, dim, dim);
 }
 
+/* The heads in a row that has the queries of each key head beside its key and value. Queries of several key heads that
+ * share one lie in no single distance: they are put together. */
+static gqa_heads by_head(graph_run *r, const gqa *a, const tn_tensor *row)
+{
+    int64_t dim = a->head_dim, k = a->kv_heads, group = a->heads / k, step = (group + 2) * dim;
+    gqa_heads out = {.q = steps_heads(r, row, 0, a->heads, dim, group == 1 ? step : dim),
+                     .k = steps_heads(r, row, group * dim, k, dim, step),
+                     .v = steps_heads(r, row, (group + 1) * dim, k, dim, step)};
+    if (a->gather) {
+        const tn_tensor from = steps_heads(r, row, 0, k, group * dim, step);
+        tn_tensor q = steps_take(r, r->dtype, 4, from.shape);
+        steps_copy(r, a->gather, &from, &q);
+        out.q = steps_view(&q, 4, (int64_t[]){r->rows, r->tokens, a->heads, dim});
+    }
+    return out;
+}
+
 static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
 {
     int64_t dim = a->head_dim, n = a->heads, k = a->kv_heads;
     gqa_heads out = {0};
     tn_tensor q = steps_linear(r, a->q, x);
+    if (a->by_head)
+        return by_head(r, a, &q);
     if (a->fused) {
         out.q = steps_heads(r, &q, 0, n, dim, dim);
         out.k = steps_heads(r, &q, n * dim, k, dim, dim);
@@ -140,6 +230,15 @@ static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
     return out;
 }
 
+/* Each head of x [B,T,heads,D], which is dense, times its row. */
+static void weigh(graph_run *r, const gqa *a, const tn_tensor *weight, const tn_tensor *x)
+{
+    int64_t width = x->shape[2] * x->shape[3], rows = x->shape[0] * x->shape[1];
+    const tn_tensor flat = steps_view(weight, 1, &width), up = steps_view(x, 2, (int64_t[]){rows, width});
+    const tn_tensor gate = steps_repeat(&flat, rows, width);
+    steps_glu(r, a->weigh, &gate, &up);
+}
+
 static void norm_heads(graph_run *r, const gqa *a, gqa_heads *h)
 {
     if (a->norm_full)
@@ -148,6 +247,10 @@ static void norm_heads(graph_run *r, const gqa *a, gqa_heads *h)
         steps_norm_in_place(r, a->q_norm, &h->q);
     if (a->k_norm)
         steps_norm_in_place(r, a->k_norm, &h->k);
+    if (a->weigh) {
+        weigh(r, a, &a->q_weight, &h->q);
+        weigh(r, a, &a->k_weight, &h->k);
+    }
 }
 
 /* Of the queries, only those of the last tokens. */

@@ -19,31 +19,39 @@ typedef struct gqa_spec {
     const parts_norm_kind *head_norm; /* of q and k; NULL: none                                    */
     bool norm_full;                   /* ... over all heads at once, not each on its own             */
     bool norm_last;                   /* ... behind the rotation                                    */
+    bool norm_own;                    /* ... with a weight for each head: a matrix, or, with norm_list, */
+    const char *norm_list;            /* ... norms of this list in the module                        */
     const parts_norm_kind *v_norm;    /* of each head of v; NULL: none                              */
     int64_t hidden, heads, kv_heads, head_dim;
     int rope;              /* which of the model's rotations, GQA_NO_ROPE                          */
     int64_t window, chunk; /* positions that are seen, or blocks of them; 0: all                   */
     double scale, softcap; /* of the scores; softcap 0: none                                       */
+    tn_dtype alibi;        /* scores grow with the key's position, which slopes of this type multiply; 0: no */
+    double alibi_scale;    /* ... times this                                                         */
     double clip;           /* q, k and v within -clip .. clip; 0: no                               */
     bool qkv_bias, o_bias;
-    bool fused;         /* q, k and v are one projection                                            */
-    bool gated;         /* q_proj gives a query and a gate for each head; the result times sigmoid(gate) */
-    bool sinks;         /* a score for each head that takes part in the softmax                     */
-    bool scale_q;       /* queries times a factor that follows their position (graph_run.q_scale)    */
-    bool both_sides;    /* tokens see those behind them, too                                        */
-    bool k_is_v;        /* no v_proj: values are what k_proj gives                                  */
-    bool borrows;       /* no keys and values of its own: those of layer                            */
-    int64_t from_layer; /* ... this                                                                */
+    const parts_linear_kind *linear; /* NULL: Linear                                                 */
+    bool fused;                      /* q, k and v are one projection                                            */
+    bool by_head;                    /* ... whose rows are queries, key and value of key head 0, those of 1, ... */
+    bool gated;                      /* q_proj gives a query and a gate for each head; the result times sigmoid(gate) */
+    bool sinks;                      /* a score for each head that takes part in the softmax                     */
+    bool scale_q;                    /* queries times a factor that follows their position (graph_run.q_scale)    */
+    bool both_sides;                 /* tokens see those behind them, too                                        */
+    bool k_is_v;                     /* no v_proj: values are what k_proj gives                                  */
+    bool borrows;                    /* no keys and values of its own: those of layer                            */
+    int64_t from_layer;              /* ... this                                                                */
 } gqa_spec;
 
 typedef struct gqa {
-    graph_site *q, *k, *v, *o;                /* q: of all three where fused; v NULL: k's                        */
-    graph_site *q_norm, *k_norm, *v_norm;     /* or NULL                                                */
-    graph_site *site;                         /* ATTENTION                                                     */
-    tn_site *clamp, *row_scale, *gate, *copy; /* steps, or NULL                                           */
+    graph_site *q, *k, *v, *o;            /* q: of all three where fused; v NULL: k's                        */
+    graph_site *q_norm, *k_norm, *v_norm; /* or NULL                                                */
+    tn_tensor q_weight, k_weight; /* [heads,D]: what normed heads are multiplied by, each by its row; or nothing */
+    graph_site *site;             /* ATTENTION                                                     */
+    tn_site *weigh;               /* the step that does                                            */
+    tn_site *clamp, *row_scale, *gate, *copy, *gather; /* steps, or NULL                                  */
     int64_t heads, kv_heads, head_dim, from_layer;
     int rope;
-    bool fused, norm_full, norm_last, borrows;
+    bool fused, by_head, norm_full, norm_last, borrows;
 } gqa;
 
 /* The module self_attn and its sites. Errors stick in b. */

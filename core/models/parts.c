@@ -4,13 +4,22 @@
 #include <math.h>
 #include <string.h>
 
+const parts_linear_kind parts_conv1d = {"Conv1D", true};
+
 graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
                          graph_site *outer)
 {
-    graph_module *m = build_module(b, parent, name, "Linear");
+    return parts_linear_of(NULL, b, parent, name, in, out, bias, outer);
+}
+
+graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
+                            int64_t in, int64_t out, bool bias, graph_site *outer)
+{
+    const build_form form = {.turned = kind && kind->turned};
+    graph_module *m = build_module(b, parent, name, kind ? kind->class_name : "Linear");
     graph_site *s = build_site(b, m, TN_OP_LINEAR, outer);
     tn_tensor weight, bias_tensor;
-    if (!s || !build_tensor(b, m, "weight", 2, (int64_t[]){out, in}, &weight))
+    if (!s || !build_tensor_as(b, m, "weight", 2, (int64_t[]){out, in}, &form, &weight))
         return NULL;
     build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
     if (bias && build_tensor(b, m, "bias", 1, &out, &bias_tensor)) {
@@ -36,10 +45,10 @@ static graph_site *layer_norm(graph_builder *b, graph_module *m, const parts_nor
 {
     graph_site *s = build_site(b, m, TN_OP_LAYER_NORM, NULL);
     tn_tensor weight, bias;
-    if (!s || !build_tensor(b, m, "weight", 1, &width, &weight))
+    if (!s || !(kind->plain ? build_ones(b, width, &weight) : build_tensor(b, m, "weight", 1, &width, &weight)))
         return NULL;
     build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
-    if (kind->bias && build_tensor(b, m, "bias", 1, &width, &bias)) {
+    if (kind->bias && !kind->plain && build_tensor(b, m, "bias", 1, &width, &bias)) {
         build_param(b, s, TN_ROLE_BIAS, &bias, 1);
         s->site.features |= TN_HAS_BIAS;
     }
@@ -109,16 +118,18 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
     if (!s)
         return NULL;
     if (split)
-        mlp_projection(b, s, GRAPH_PART_GATE, parts_linear(b, m, n->gate, hidden, inter, spec->bias, s), TN_ROLE_GATE,
+        mlp_projection(b, s, GRAPH_PART_GATE,
+                       parts_linear_of(spec->linear, b, m, n->gate, hidden, inter, spec->bias, s), TN_ROLE_GATE,
                        TN_ROLE_GATE_BIAS);
     else if (gated)
-        mlp_projection(b, s, GRAPH_PART_GATE, parts_linear(b, m, n->gate, hidden, 2 * inter, spec->bias, s),
-                       TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS);
+        mlp_projection(b, s, GRAPH_PART_GATE,
+                       parts_linear_of(spec->linear, b, m, n->gate, hidden, 2 * inter, spec->bias, s), TN_ROLE_GATE_UP,
+                       TN_ROLE_GATE_UP_BIAS);
     if (split || !gated)
-        mlp_projection(b, s, GRAPH_PART_UP, parts_linear(b, m, n->up, hidden, inter, spec->bias, s), TN_ROLE_UP,
-                       TN_ROLE_UP_BIAS);
-    mlp_projection(b, s, GRAPH_PART_DOWN, parts_linear(b, m, n->down, inter, hidden, spec->bias, s), TN_ROLE_DOWN,
-                   TN_ROLE_DOWN_BIAS);
+        mlp_projection(b, s, GRAPH_PART_UP, parts_linear_of(spec->linear, b, m, n->up, hidden, inter, spec->bias, s),
+                       TN_ROLE_UP, TN_ROLE_UP_BIAS);
+    mlp_projection(b, s, GRAPH_PART_DOWN, parts_linear_of(spec->linear, b, m, n->down, inter, hidden, spec->bias, s),
+                   TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS);
     s->site.meaning[TN_AXIS_ACT] = spec->act;
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
     s->site.features |= (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);

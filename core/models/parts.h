@@ -5,9 +5,18 @@
 
 #include "graph/build.h"
 
+/* What a modeling file makes products with: NULL where it is torch's Linear. */
+typedef struct parts_linear_kind {
+    const char *class_name;
+    bool turned; /* files have weights as [in,out]                                                  */
+} parts_linear_kind;
+extern const parts_linear_kind parts_conv1d; /* transformers' Conv1D                               */
+
 /* A Linear and its LINEAR site, inside outer (or NULL). */
 graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
                          graph_site *outer);
+graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
+                            int64_t in, int64_t out, bool bias, graph_site *outer);
 
 /* A norm of a modeling file: by root mean square, or LAYER_NORM, which also takes the mean away. */
 typedef struct parts_norm_kind {
@@ -15,6 +24,7 @@ typedef struct parts_norm_kind {
     tn_norm variant; /* of an RMS norm                                                            */
     double eps;
     bool layer_norm, bias; /* LAYER_NORM; with a bias                                             */
+    bool plain;            /* LAYER_NORM without either, which is one with a weight of ones       */
 } parts_norm_kind;
 
 /* A norm with its RMS_NORM or LAYER_NORM site. of_sum: the model adds a residual right before it, so that an
@@ -33,7 +43,8 @@ typedef struct parts_mlp_spec {
     tn_act act;
     tn_layout layout; /* 0: SPLIT; GATE_UP: one matrix of both, gate first; UP_DOWN: without a gate */
     bool bias;
-    double sparsity; /* share of gates that are cut off (TN_HAS_SPARSITY); 0: none               */
+    const parts_linear_kind *linear; /* NULL: Linear                                              */
+    double sparsity;                 /* share of gates that are cut off (TN_HAS_SPARSITY); 0: none               */
 } parts_mlp_spec;
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer);

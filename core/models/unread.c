@@ -14,6 +14,13 @@ static const unread known[] = {
     {NULL, "rotary_emb.inv_freq"}, /* computed; in old files                                      */
     {NULL, "lm_head.weight"},      /* that of a model whose head is its embedding                 */
     {NULL, "mtp."},                /* heads that guess several tokens                             */
+    /* Masks and what stands in their place; in old files. */
+    {"gpt2", ".attn.bias"},
+    {"gpt2", ".attn.masked_bias"},
+    {"gptj", ".attn.bias"},
+    {"gptj", ".attn.masked_bias"},
+    {"gpt_neox", ".attention.bias"},
+    {"gpt_neox", ".attention.masked_bias"},
     /* The other parts of a file whose text model is what runs. */
     {NULL, "visual."},
     {NULL, "vision"},

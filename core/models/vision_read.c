@@ -7,15 +7,9 @@
 enum { MAX_WIDTH = 1 << 20, MAX_DEPTH = 1 << 12, MAX_HEADS = 1 << 14, MAX_PATCH = 1 << 10, MAX_MERGE = 16 };
 enum { MAX_HEAD = 1024, MAX_SIDE = 1 << 14, MAX_PATCHES = 1 << 26 };
 
-/* The key under either of its names. */
-static const char *either(const config_reader *c, const char *key, const char *other)
-{
-    return config_has(c, key) || !config_has(c, other) ? key : other;
-}
-
 static void read_heads(const config_reader *c, const vision_family *f, vision_spec *s)
 {
-    const char *key = either(c, "num_heads", "num_attention_heads");
+    const char *key = config_either(c, "num_heads", "num_attention_heads");
     s->heads = config_i64(c, key, f->heads, 1, MAX_HEADS);
     s->head_dim = s->hidden / s->heads;
     if (s->hidden % s->heads || s->head_dim % 4 || s->head_dim > MAX_HEAD)
@@ -31,7 +25,7 @@ static void read_rope(const config_reader *c, vision_spec *s)
 {
     static const config_word types[] = {{"axial", 1}, {"default", 1}, {0}};
     const config_reader rope = config_child(c, "rope_parameters");
-    config_choice(&rope, either(&rope, "rope_type", "type"), "axial", types);
+    config_choice(&rope, config_either(&rope, "rope_type", "type"), "axial", types);
     s->theta = config_f64(&rope, "rope_theta", config_f64(c, "rope_theta", 10000));
     if (!(s->theta > 0))
         config_fail(c, "rope_theta", "is %g, must be positive", s->theta);
@@ -83,7 +77,7 @@ static void read_widths(const config_reader *c, const vision_family *f, int64_t 
 void vision_read(const config_reader *c, const vision_family *f, int64_t text_hidden, vision_spec *s)
 {
     *s = (vision_spec){.qkv_bias = true, .proj_bias = true};
-    s->depth = config_i64(c, either(c, "depth", "num_hidden_layers"), f->depth, 1, MAX_DEPTH);
+    s->depth = config_i64(c, config_either(c, "depth", "num_hidden_layers"), f->depth, 1, MAX_DEPTH);
     read_widths(c, f, text_hidden, s);
     read_heads(c, f, s);
     s->mlp_inter = f->merging.downsamples ? s->out : s->inter;

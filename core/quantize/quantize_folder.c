@@ -106,7 +106,8 @@ static bool is_matrix(const char *name, const tn_tensor *t)
 {
     static const char *const others[] = {"norm", "router", ".gate.weight", "shared_expert_gate", "embed"};
     const char *end = strstr(name, ".weight");
-    bool is = strstr(name, "layers.") && end && !end[strlen(".weight")] && t->ndim == 2;
+    bool of_layer = strstr(name, "layers.") || strstr(name, ".h.") || !strncmp(name, "h.", 2);
+    bool is = of_layer && end && !end[strlen(".weight")] && t->ndim == 2;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         is = is && !strstr(name, others[i]);
     return is && (t->dtype == TN_F32 || t->dtype == TN_BF16 || t->dtype == TN_F16);
@@ -185,6 +186,8 @@ static tn_status add_tensors(folder *f)
     for (size_t i = 0; i < shards_count(set); i++)
         if (shards_get(set, shards_name(set, i), &t) && is_matrix(shards_name(set, i), &t))
             f->total += tn_tensor_count(&t);
+    if (f->total == 0)
+        return tn_fail(f->err, TN_E_INPUT, f->model->folder, "has no matrices of layers that FP8 is made of");
     for (size_t i = 0; i < shards_count(set) && status == TN_OK; i++) {
         const char *name = shards_name(set, i);
         if (shards_get(set, name, &t) && is_matrix(name, &t))

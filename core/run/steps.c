@@ -35,8 +35,13 @@ static void perform_step(graph_run *r, tn_op op, const tn_site *site, run_tensor
 
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden)
 {
-    tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){r->rows * r->tokens, hidden});
-    perform_step(r, TN_OP_EMBEDDING, site, RUN_TENSORS(&r->ids), RUN_TENSORS(&y));
+    return steps_rows(r, site, &r->ids, hidden);
+}
+
+tn_tensor steps_rows(graph_run *r, const tn_site *site, const tn_tensor *ids, int64_t width)
+{
+    tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){ids->shape[0], width});
+    perform_step(r, TN_OP_EMBEDDING, site, RUN_TENSORS(ids), RUN_TENSORS(&y));
     return y;
 }
 

@@ -30,6 +30,11 @@ typedef struct q_scale_params {
     double beta, span;
 } q_scale_params;
 
+/* A table of learnt positions: a token at position p has row p + offset. count 0: the model has none. */
+typedef struct learnt_positions {
+    int64_t count, offset;
+} learnt_positions;
+
 /* What the session must know of a model. Owned by the architecture's state. */
 typedef struct model_shape {
     int64_t layers, hidden, vocab, max_positions;
@@ -37,6 +42,7 @@ typedef struct model_shape {
     rope_params rope[MODEL_ROPES];
     int32_t rope_count;
     q_scale_params q_scale;
+    learnt_positions learnt;
     bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
     bool no_head;       /* there are no logits: the checkpoint is that of a base class                          */
     int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
@@ -74,6 +80,7 @@ typedef struct graph_run {
     tn_tensor index;                              /* [B,T] i32: position among the row's real tokens; -1: padding    */
     tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
     tn_tensor q_scale;                            /* [B*T] f32: factor of queries, where the model has one          */
+    tn_tensor learnt;                             /* [B*T] i64: rows of a table of learnt positions                  */
     tn_tensor layer_inputs;                       /* [B*T,...]: what layers read beside h, where the model's first
                                                      stage makes such a thing                                      */
     const run_cache *cache;                       /* per layer                                                       */
@@ -93,6 +100,7 @@ tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *
 
 /* x [rows, features] each. */
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);
+tn_tensor steps_rows(graph_run *r, const tn_site *site, const tn_tensor *ids, int64_t width); /* of a table */
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
 void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */

@@ -13,13 +13,24 @@ static int64_t layer_of(const char *name)
     return at ? strtoll(at + strlen("model.layers."), NULL, 10) : -1;
 }
 
+/* Masks that old files hold. */
+static bool is_mask(const char *name)
+{
+    static const char *const masks[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++)
+        if (length > strlen(masks[i]) && !strcmp(name + length - strlen(masks[i]), masks[i]))
+            return true;
+    return false;
+}
+
 /* What transformers leaves in the file, too: old tables of frequencies; layers that predict more than one token ahead;
  * projections of layers that use those of another layer. */
 static bool is_ignored(const char *name, int64_t layers, int64_t first_shared)
 {
     static const char *const shared[] = {"k_proj.", "v_proj.", "k_norm.", "v_norm."};
     int64_t layer = layer_of(name);
-    if (strstr(name, "rotary_emb.inv_freq") || !strncmp(name, "mtp.", 4) || layer >= layers)
+    if (strstr(name, "rotary_emb.inv_freq") || !strncmp(name, "mtp.", 4) || layer >= layers || is_mask(name))
         return true;
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
         if (layer >= first_shared && strstr(name, "self_attn.") && strstr(name, shared[i]))

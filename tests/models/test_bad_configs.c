@@ -171,7 +171,15 @@ static const char *const numbers[] = {"vocab_size",
                                       "linear_conv_kernel_dim",
                                       "conv_L_cache",
                                       "laurel_rank",
-                                      "hidden_size_per_layer_input"};
+                                      "hidden_size_per_layer_input",
+                                      "n_embd",
+                                      "n_layer",
+                                      "n_positions",
+                                      "max_position_embeddings",
+                                      "ffn_dim",
+                                      "ffn_hidden_size",
+                                      "word_embed_proj_dim",
+                                      "num_kv_heads"};
 
 /* Does any tensor have such a name? Some keys mean nothing where all layers have experts, or none. */
 static bool has_tensor(const char *folder, const char *piece)
@@ -186,11 +194,18 @@ static bool has_tensor(const char *folder, const char *piece)
     return found;
 }
 
-/* Latent attention and Cohere have a head_dim of their own making; HunYuan's experts are as wide as its MLPs. */
+/* Latent attention and Cohere have a head_dim of their own making; HunYuan's experts are as wide as its MLPs. Where
+ * hidden is cut into heads no tensor tells how many; positions count where they are learnt. */
 static bool counts(const char *folder, const char *key)
 {
     if (!strcmp(key, "head_dim"))
         return !has_tensor(folder, "kv_a_proj") && !strstr(folder, "cohere");
+    if (!strcmp(key, "num_attention_heads"))
+        return !has_tensor(folder, "attention.query_key_value") && !has_tensor(folder, "embed_positions");
+    if (!strcmp(key, "n_positions") || !strcmp(key, "max_position_embeddings"))
+        return has_tensor(folder, "wpe.") || has_tensor(folder, "embed_positions");
+    if (!strcmp(key, "num_kv_heads"))
+        return has_tensor(folder, "ln_attn");
     if (!strcmp(key, "moe_intermediate_size"))
         return !strstr(folder, "hunyuan");
     if (!strcmp(key, "intermediate_size"))

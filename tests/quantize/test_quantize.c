@@ -337,6 +337,11 @@ START_TEST(a_folder_of_fp8)
     suite_expect_in(err.message, "is quantised already; take the plain checkpoint");
     tn_error_clear(&err);
     ck_assert_msg(quantize(out, tempdir_at(tempdir_new(), "q.gguf"), "Q6_K", &err) == TN_OK, "%s", err.message);
+    /* Layers of another name; matrices that files have as [in,out]. */
+    out = tempdir_at(tempdir_new(), "bloom");
+    ck_assert_msg(quantize("tests/data/models/bloom", out, "FP8", &err) == TN_OK, "%s", err.message);
+    ck_assert_int_eq(quantize("tests/data/models/gpt2", tempdir_at(tempdir_new(), "gpt2"), "FP8", &err), TN_E_INPUT);
+    suite_expect_in(err.message, "has its dimensions changed over");
 }
 END_TEST
 

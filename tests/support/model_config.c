@@ -28,6 +28,7 @@ static void cut_list(const char *key, json_t *list, size_t old, size_t layers)
 static void cut_layers(json_t *config, int64_t layers)
 {
     json_t *old = json_object_get(config, "num_hidden_layers");
+    old = old ? old : json_object_get(config, "n_layer");
     if (!json_is_integer(old) || json_integer_value(old) <= layers)
         return;
     const char *key;
