@@ -10,12 +10,8 @@ static const moe_parts_names names = {MOE_PARTS_USUAL, MOE_PARTS_CLASSES("Exaone
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    static const config_word kinds[] = {{"dense", false}, {"sparse", true}, {0}};
     gqa_spec *attention = &layer->attention;
-    if (config_list(config, "mlp_layer_types") < 0)
-        routed_first_dense(config, i, 1, layer);
-    else if (!config_list_choice(config, "mlp_layer_types", i, kinds))
-        layer->moe.experts = 0;
+    routed_by_type(config, i, 1, layer);
     if (attention->window && !decoder_slides_by(config, i, 4)) {
         attention->window = 0;
         attention->rope = GQA_NO_ROPE;

@@ -29,13 +29,19 @@ static bool build_slopes(graph_builder *b, const gqa_spec *spec, tn_tensor *slop
     return made;
 }
 
+static int64_t value_dim(const gqa_spec *spec)
+{
+    return spec->v_dim ? spec->v_dim : spec->head_dim;
+}
+
 static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_spec *spec)
 {
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
     tn_tensor sinks, slopes;
     if (!s)
         return NULL;
-    s->site.dim[TN_DIM_HEAD] = s->site.dim[TN_DIM_HEAD_V] = spec->head_dim;
+    s->site.dim[TN_DIM_HEAD] = spec->head_dim;
+    s->site.dim[TN_DIM_HEAD_V] = value_dim(spec);
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
     s->site.dim[TN_DIM_KV_HEADS] = spec->kv_heads;
     s->site.dim[TN_DIM_WINDOW] = spec->window;
@@ -59,16 +65,17 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_
 static void build_projections(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
 {
     int64_t hidden = spec->hidden, q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+    int64_t values = spec->kv_heads * value_dim(spec);
     if (spec->fused) {
-        out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + 2 * kv, spec->qkv_bias, NULL);
+        out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL);
     } else {
         out->q = parts_linear_of(spec->linear, b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL);
         if (!spec->borrows)
             out->k = parts_linear_of(spec->linear, b, m, n->k, hidden, kv, spec->qkv_bias, NULL);
         if (!spec->borrows && !spec->k_is_v)
-            out->v = parts_linear_of(spec->linear, b, m, n->v, hidden, kv, spec->qkv_bias, NULL);
+            out->v = parts_linear_of(spec->linear, b, m, n->v, hidden, values, spec->qkv_bias, NULL);
     }
-    out->o = parts_linear_of(spec->linear, b, m, n->o, q, hidden, spec->o_bias, NULL);
+    out->o = parts_linear_of(spec->linear, b, m, n->o, spec->heads * value_dim(spec), hidden, spec->o_bias, NULL);
 }
 
 /* What the heads that a norm without a weight gave are multiplied by. */
@@ -121,7 +128,7 @@ static void build_norms(graph_builder *b, graph_module *m, const gqa_spec *spec,
             out->k_norm = parts_norm(b, m, n->k_norm, spec->head_norm, all ? spec->kv_heads * dim : dim, false);
     }
     if (spec->v_norm && !spec->borrows)
-        out->v_norm = parts_norm(b, m, "v_norm", spec->v_norm, dim, false);
+        out->v_norm = parts_norm(b, m, "v_norm", spec->v_norm, value_dim(spec), false);
 }
 
 void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa *out)
@@ -132,6 +139,7 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
     *out = (gqa){.heads = spec->heads,
                  .kv_heads = spec->kv_heads,
                  .head_dim = spec->head_dim,
+                 .v_dim = value_dim(spec),
                  .rope = spec->rope,
                  .fused = spec->fused,
                  .by_head = spec->by_head,
@@ -144,6 +152,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
     build_norms(b, m, spec, n, out);
     if (spec->clip != 0 && (out->clamp = build_step(b, m, TN_OP_CLAMP, q_width)))
         out->clamp->num[TN_NUM_LIMIT] = spec->clip;
+    if (spec->v_scale != 0 && (out->v_scale = build_step(b, m, TN_OP_SCALE, spec->kv_heads * value_dim(spec))))
+        out->v_scale->num[TN_NUM_SCALE] = spec->v_scale;
     if (spec->scale_q)
         out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
     if (spec->k_is_v && !spec->borrows)
@@ -161,7 +171,7 @@ model_layer gqa_cache(const gqa_spec *spec)
     /* Keys of the chunk that a query is in go back as far as a window of its length. */
     return (model_layer){.kv_heads = spec->kv_heads,
                          .head_dim = spec->head_dim,
-                         .v_head_dim = spec->head_dim,
+                         .v_head_dim = value_dim(spec),
                          .window = spec->chunk ? spec->chunk : spec->window};
 }
 
@@ -203,7 +213,7 @@ static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
     if (a->fused) {
         out.q = steps_heads(r, &q, 0, n, dim, dim);
         out.k = steps_heads(r, &q, n * dim, k, dim, dim);
-        out.v = steps_heads(r, &q, (n + k) * dim, k, dim, dim);
+        out.v = steps_heads(r, &q, (n + k) * dim, k, a->v_dim, a->v_dim);
         return out;
     }
     if (a->norm_full && a->q_norm)
@@ -226,7 +236,7 @@ static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
     if (a->norm_full && a->k_norm)
         steps_norm_in_place(r, a->k_norm, &key);
     out.k = dense_heads(r, &key, k, dim);
-    out.v = dense_heads(r, &value, k, dim);
+    out.v = dense_heads(r, &value, k, a->v_dim);
     return out;
 }
 
@@ -269,6 +279,8 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
         norm_heads(r, a, &h);
     if (a->v_norm)
         steps_norm_in_place(r, a->v_norm, &h.v);
+    if (a->v_scale)
+        steps_change(r, a->v_scale, &h.v);
     if (a->clamp) {
         steps_change(r, a->clamp, &h.q);
         steps_change(r, a->clamp, &h.k);

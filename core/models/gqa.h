@@ -23,12 +23,14 @@ typedef struct gqa_spec {
     const char *norm_list;            /* ... norms of this list in the module                        */
     const parts_norm_kind *v_norm;    /* of each head of v; NULL: none                              */
     int64_t hidden, heads, kv_heads, head_dim;
+    int64_t v_dim;         /* of a head's values; 0: head_dim                                               */
     int rope;              /* which of the model's rotations, GQA_NO_ROPE                          */
     int64_t window, chunk; /* positions that are seen, or blocks of them; 0: all                   */
     double scale, softcap; /* of the scores; softcap 0: none                                       */
     tn_dtype alibi;        /* scores grow with the key's position, which slopes of this type multiply; 0: no */
     double alibi_scale;    /* ... times this                                                         */
     double clip;           /* q, k and v within -clip .. clip; 0: no                               */
+    double v_scale;        /* factor of the values; 0: none                                        */
     bool qkv_bias, o_bias;
     const parts_linear_kind *linear; /* NULL: Linear                                                 */
     bool fused;                      /* q, k and v are one projection                                            */
@@ -48,8 +50,8 @@ typedef struct gqa {
     tn_tensor q_weight, k_weight; /* [heads,D]: what normed heads are multiplied by, each by its row; or nothing */
     graph_site *site;             /* ATTENTION                                                     */
     tn_site *weigh;               /* the step that does                                            */
-    tn_site *clamp, *row_scale, *gate, *copy, *gather; /* steps, or NULL                                  */
-    int64_t heads, kv_heads, head_dim, from_layer;
+    tn_site *clamp, *row_scale, *v_scale, *gate, *copy, *gather; /* steps, or NULL                            */
+    int64_t heads, kv_heads, head_dim, v_dim, from_layer;
     int rope;
     bool fused, by_head, norm_full, norm_last, borrows;
 } gqa;

@@ -66,3 +66,12 @@ void routed_first_dense(const config_reader *c, int64_t i, int64_t fallback, dec
     if (i < config_i64(c, "first_k_dense_replace", fallback, 0, INT32_MAX))
         layer->moe.experts = 0;
 }
+
+void routed_by_type(const config_reader *c, int64_t i, int64_t fallback, decoder_layer_spec *layer)
+{
+    static const config_word kinds[] = {{"dense", false}, {"sparse", true}, {0}};
+    if (config_list(c, "mlp_layer_types") < 0)
+        routed_first_dense(c, i, fallback, layer);
+    else if (!config_list_choice(c, "mlp_layer_types", i, kinds))
+        layer->moe.experts = 0;
+}

@@ -15,4 +15,7 @@ void routed_sigmoid(const config_reader *config, decoder_spec *spec, const moe_p
 /* Takes the experts away from layer i where it comes before "first_k_dense_replace". */
 void routed_first_dense(const config_reader *config, int64_t i, int64_t fallback, decoder_layer_spec *layer);
 
+/* The same by what "mlp_layer_types" says of layer i, where the file has it. */
+void routed_by_type(const config_reader *config, int64_t i, int64_t fallback, decoder_layer_spec *layer);
+
 #endif
