@@ -25,6 +25,8 @@ bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
         layouts |= row->param[i].when.layouts;
     if (layouts)
         return layouts >> value & 1;
+    if (axis == TN_AXIS_ACT && value == TN_ACT_XIELU)
+        return op == TN_OP_MLP;
     return op != TN_OP_ADD_RMS_NORM || axis != TN_AXIS_NORM || value != TN_NORM_W_GATED;
 }
 
@@ -214,6 +216,16 @@ tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_er
         d->site.num[TN_NUM_LIMIT] = 7;
         d->site.num[TN_NUM_ALPHA] = 1.702;
     }
+    if (d->site.meaning[TN_AXIS_ACT] == TN_ACT_XIELU && d->site.num[TN_NUM_ALPHA] == 0) {
+        d->site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_UP_DOWN;
+        d->site.features &= ~TN_HAS_SPARSITY;
+        d->site.num[TN_NUM_ALPHA] = 0.75;
+        d->site.num[TN_NUM_ALPHA_N] = 0.875;
+        d->site.num[TN_NUM_BETA] = 0.5;
+        d->site.num[TN_NUM_EPS] = -0x1p-20;
+    }
+    if (d->site.meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && d->site.num[TN_NUM_MARGIN] == 0)
+        d->site.num[TN_NUM_MARGIN] = 0.02;
     size_t bytes = place_params(d, row, NULL, &count);
     d->tensors = calloc(count + 1, sizeof *d->tensors);
     d->memory = aligned_alloc(64, bytes ? bytes : 64);

@@ -263,10 +263,20 @@ static void sharpen(drawing *d)
     }
 }
 
+/* Two keys of three, not the same for all queries; every fifth query has none. */
+static void choose_keys(const tn_tensor *chosen)
+{
+    int64_t keys = chosen->shape[2];
+    for (int64_t i = 0; i < tn_tensor_count(chosen); i++)
+        ((int32_t *)chosen->data)[i] = i / keys % 5 != 4 && (i / keys + i % keys) % 3 != 1;
+}
+
 static tn_status draw_attention(drawing *d)
 {
     inputs_profile profile = d->profile;
     place_positions(d);
+    if (d->site->features & TN_HAS_CHOSEN_KEYS)
+        choose_keys(&d->call->in[5]);
     d->in->cached = d->call->in[4].shape[1] - EMPTY;
     /* Rounding of large scores would choose other keys. */
     d->profile = INPUTS_PLAIN;
@@ -274,7 +284,7 @@ static tn_status draw_attention(drawing *d)
     draw_normal(d, &d->call->in[1]);
     d->profile = profile == INPUTS_SCALED ? profile : INPUTS_PLAIN;
     draw_normal(d, &d->call->in[2]);
-    if (profile == INPUTS_OUTLIERS && !(d->site->features & TN_HAS_SOFTCAP))
+    if (profile == INPUTS_OUTLIERS && !(d->site->features & (TN_HAS_SOFTCAP | TN_HAS_CHOSEN_KEYS)))
         sharpen(d);
     return TN_OK;
 }

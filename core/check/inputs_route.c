@@ -127,9 +127,31 @@ static bool limit_groups(router *r)
     return is_clear(r->sorted[top - 1], r->sorted[top]);
 }
 
+/* The weights of TN_SCORE_SPARSEMIXER depend on the order of the chosen ones, too, and on who is near them. */
+static bool sparse_is_clear(router *r)
+{
+    double margin = r->site->num[TN_NUM_MARGIN];
+    router_score(r);
+    memcpy(r->rank, r->logit, (size_t)r->experts * sizeof *r->rank);
+    qsort(r->rank, (size_t)r->experts, sizeof *r->rank, descending);
+    for (int64_t j = 0; j < r->top_k; j++) {
+        double m = r->rank[j];
+        if (j + 1 < r->experts && m - r->rank[j + 1] < MARGIN)
+            return false;
+        for (int64_t e = 0; e < r->experts; e++) {
+            double below = (m - r->logit[e]) / fmax(fabs(r->logit[e]), m);
+            if (fabs(below - margin) < margin / 2)
+                return false;
+        }
+    }
+    return true;
+}
+
 static bool router_is_clear(router *r)
 {
     bool limited = r->site->features & TN_HAS_GROUPS;
+    if (r->site->meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER)
+        return sparse_is_clear(r);
     if (r->top_k >= r->experts && !limited)
         return true;
     router_score(r);

@@ -32,6 +32,7 @@ typedef struct attention_work {
     float *o, *part; /* [rows, dv]                                                               */
     attention_span *spans;
     int32_t *index;        /* kv_index of the spans' keys, one after the other                          */
+    int32_t *chosen;       /* the same for one query, -1 where a key was not chosen                      */
     int64_t span_count, n; /* n: keys of all spans                                               */
     gemm_context *gemm;
 } attention_work;
@@ -45,6 +46,7 @@ void attention_shape(const tn_call *call, attention_job *job)
                            .q_index = &call->in[3],
                            .kv_index = &call->in[4],
                            .o = &call->out[0]};
+    job->chosen = site->features & TN_HAS_CHOSEN_KEYS ? &call->in[5] : NULL;
     job->sinks = site->features & TN_HAS_SINKS ? rows_param(site, TN_ROLE_SINKS) : NULL;
     job->slopes = site->features & TN_HAS_ALIBI ? rows_param(site, TN_ROLE_DECAY) : NULL;
     job->rule.dtype = job->q->dtype;
@@ -87,6 +89,7 @@ static size_t attention_layout(const attention_job *job, size_t rows, size_t sco
         rows * dv * sizeof(float),
         (size_t)job->blocks * sizeof(attention_span),
         columns * sizeof(int32_t),
+        job->chosen ? columns * sizeof(int32_t) : 0,
     };
     char *at[sizeof sizes / sizeof *sizes];
     size_t used = 0;
@@ -101,7 +104,8 @@ static size_t attention_layout(const attention_job *job, size_t rows, size_t sco
                              .o = (float *)(void *)at[4],
                              .part = (float *)(void *)at[5],
                              .spans = (attention_span *)(void *)at[6],
-                             .index = (int32_t *)(void *)at[7]};
+                             .index = (int32_t *)(void *)at[7],
+                             .chosen = (int32_t *)(void *)at[8]};
     return used;
 }
 
@@ -266,6 +270,18 @@ static void attention_queries(const attention_job *job, attention_work *work, in
     attention_find_spans(job, work, b, low, high);
 }
 
+/* The positions of the spans' keys as query t sees them. */
+static const int32_t *attention_seen(const attention_job *job, const attention_work *work, int64_t b, int64_t t)
+{
+    int64_t column = 0;
+    if (!job->chosen)
+        return work->index;
+    for (int64_t i = 0; i < work->span_count; i++)
+        for (int64_t s = 0; s < work->spans[i].count; s++, column++)
+            work->chosen[column] = attention_is_chosen(job, b, t, work->spans[i].first + s) ? work->index[column] : -1;
+    return work->chosen;
+}
+
 static void attention_item(const attention_job *job, attention_work *work, int64_t b, int64_t kv_head, int64_t tile)
 {
     int64_t first = tile * job->tile, tokens = job->tokens - first < job->tile ? job->tokens - first : job->tile;
@@ -278,8 +294,9 @@ static void attention_item(const attention_job *job, attention_work *work, int64
     }
     for (int64_t r = 0; r < rows; r++) {
         attention_head head = attention_head_of(job, kv_head * job->group + r % job->group);
-        attention_softmax(&job->rule, work->scores + r * job->columns, work->index, work->n,
-                          attention_index(job->q_index, b, first + r / job->group), head);
+        int64_t t = first + r / job->group;
+        attention_softmax(&job->rule, work->scores + r * job->columns, attention_seen(job, work, b, t), work->n,
+                          attention_index(job->q_index, b, t), head);
         attention_store(job, work, r, rows);
     }
     memset(work->o, 0, (size_t)(rows * job->dv) * sizeof(float));

@@ -22,6 +22,7 @@ typedef struct attention_head {
 
 typedef struct attention_job {
     const tn_tensor *q, *k, *v, *q_index, *kv_index, *o, *sinks, *slopes; /* o: forward only        */
+    const tn_tensor *chosen; /* or NULL: all keys that are seen                                    */
     attention_scores rule;
     int64_t batch, tokens, keys, heads, kv_heads, group, d, dv;
     tn_dtype type; /* of forward's products                                                      */
@@ -37,6 +38,13 @@ tn_status attention_check(const tn_call *call, const attention_job *job, tn_erro
 static inline int32_t attention_index(const tn_tensor *t, int64_t b, int64_t i)
 {
     return ((const int32_t *)t->data)[b * t->stride[0] + i * t->stride[1]];
+}
+
+/* Is key s one of those that query t has been given? */
+static inline bool attention_is_chosen(const attention_job *job, int64_t b, int64_t t, int64_t s)
+{
+    const tn_tensor *c = job->chosen;
+    return !c || ((const int32_t *)c->data)[b * c->stride[0] + t * c->stride[1] + s] != 0;
 }
 
 static inline float attention_of_head(const tn_tensor *t, int64_t head)

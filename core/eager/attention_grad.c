@@ -30,7 +30,7 @@ typedef struct grad_work {
     float *part;                   /* [keys, max(d, dv)]                                            */
     float *q, *g, *dq;             /* [rows, d], [rows, dv], [rows, d]                              */
     float *products, *p, *dscores; /* [rows, keys]                                                 */
-    int32_t *index;                /* [keys]: kv_index                                              */
+    int32_t *index, *chosen;       /* [keys]: kv_index; the same for one query                       */
     gemm_context *gemm;
 } grad_work;
 
@@ -38,9 +38,9 @@ static size_t grad_layout(const grad_job *job, char *base, grad_work *work)
 {
     const attention_job *s = &job->shape;
     size_t keys = (size_t)s->keys, rows = (size_t)job->rows, d = (size_t)s->d, dv = (size_t)s->dv;
-    const size_t sizes[] = {keys * d,    keys * dv, keys * d, keys * dv,   keys * (d > dv ? d : dv),
-                            rows * d,    rows * dv, rows * d, rows * keys, rows * keys,
-                            rows * keys, keys};
+    const size_t sizes[] = {
+        keys * d,    keys * dv,   keys * d,    keys * dv, keys * (d > dv ? d : dv), rows * d, rows * dv, rows * d,
+        rows * keys, rows * keys, rows * keys, keys,      s->chosen ? keys : 0};
     float *at[sizeof sizes / sizeof *sizes];
     size_t used = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -58,7 +58,8 @@ static size_t grad_layout(const grad_job *job, char *base, grad_work *work)
                         .products = at[8],
                         .p = at[9],
                         .dscores = at[10],
-                        .index = (int32_t *)(void *)at[11]};
+                        .index = (int32_t *)(void *)at[11],
+                        .chosen = (int32_t *)(void *)at[12]};
     return used;
 }
 
@@ -113,14 +114,15 @@ static void accumulate(const grad_job *job, const grad_work *work, const float *
 
 /* One query: p [keys] holds the products and gets rnd(P); dscores [keys] holds dP and gets ds. Returns the sink's share
  * of the gradient. */
-static float grad_query(const grad_job *job, const grad_work *work, int64_t row, int32_t position, attention_head head)
+static float grad_query(const grad_job *job, const grad_work *work, int64_t row, const int32_t *index, int32_t position,
+                        attention_head head)
 {
     const attention_scores *rule = &job->shape.rule;
     int64_t keys = job->shape.keys;
     const float *products = work->products + row * keys;
     float *p = work->p + row * keys, *dscores = work->dscores + row * keys;
     memcpy(p, products, (size_t)keys * sizeof *p);
-    float dropped = attention_softmax(rule, p, work->index, keys, position, head);
+    float dropped = attention_softmax(rule, p, index, keys, position, head);
     vec_round(dscores, keys, rule->dtype);
     float inner = (float)vec_dot_wide(dscores, p, keys);
     for (int64_t i = 0; i < keys; i++)
@@ -128,6 +130,15 @@ static float grad_query(const grad_job *job, const grad_work *work, int64_t row,
     attention_scores_grad(rule, products, dscores, keys);
     vec_round(p, keys, rule->dtype);
     return -dropped * inner;
+}
+
+/* The positions of the keys as query t sees them. */
+static const int32_t *grad_seen(const grad_job *job, const grad_work *work, int64_t b, int64_t t)
+{
+    const attention_job *s = &job->shape;
+    for (int64_t i = 0; s->chosen && i < s->keys; i++)
+        work->chosen[i] = attention_is_chosen(s, b, t, i) ? work->index[i] : -1;
+    return s->chosen ? work->chosen : work->index;
 }
 
 /* Queries first .. of one head. Returns their share of the sink's gradient. */
@@ -142,7 +153,8 @@ static double grad_tile(const grad_job *job, const grad_work *work, int64_t b, i
     gemm_dense(work->gemm, GEMM_NT, rows, s->keys, s->d, work->q, work->k, work->products);
     gemm_dense(work->gemm, GEMM_NT, rows, s->keys, s->dv, work->g, work->v, work->dscores);
     for (int64_t r = 0; r < rows; r++)
-        dsink += (double)grad_query(job, work, r, attention_index(s->q_index, b, first + r), own);
+        dsink += (double)grad_query(job, work, r, grad_seen(job, work, b, first + r),
+                                    attention_index(s->q_index, b, first + r), own);
     accumulate(job, work, work->p, work->g, rows, s->dv, work->dv);
     accumulate(job, work, work->dscores, work->q, rows, s->d, work->dk);
     gemm_dense(work->gemm, GEMM_NN, rows, s->d, s->keys, work->dscores, work->k, work->dq);

@@ -9,6 +9,9 @@
  *     d_i = beta_i (v_i - e^{c_i} M^T k_i - sum_{j<i} e^{c_i - c_j} (k_i k_j) d_j),
  *     o_i = e^{c_i} M^T q_i + sum_{j<=i} e^{c_i - c_j} (q_i k_j) d_j,   M = e^{c_n} M + sum_j e^{c_n - c_j} k_j d_j^T.
  *
+ * Where each channel of a key forgets at its own rate, e^g is a factor for each row of M, and tokens are always taken
+ * one by one.
+ *
  * The sums c are kept in double, so that a difference of large ones is as good as the g between them. */
 #include "eager/delta_rule.h"
 
@@ -41,7 +44,8 @@ delta_job delta_rule_job(const tn_call *call)
                        .v_heads = v->shape[2],
                        .group = v->shape[2] / k->shape[2],
                        .dk = k->shape[3],
-                       .dv = v->shape[3]};
+                       .dv = v->shape[3],
+                       .rates = call->site->features & TN_HAS_CHANNEL_DECAY ? k->shape[3] : 1};
 }
 
 static float *take_floats(char *base, size_t *used, int64_t count)
@@ -54,9 +58,9 @@ void delta_rule_place(const delta_job *job, int64_t n, char *base, size_t *used,
     *tokens = (delta_tokens){.q = take_floats(base, used, n * job->dk),
                              .k = take_floats(base, used, n * job->dk),
                              .v = take_floats(base, used, n * job->dv),
-                             .g = take_floats(base, used, n),
+                             .g = take_floats(base, used, n * job->rates),
                              .beta = take_floats(base, used, n),
-                             .slope = take_floats(base, used, n)};
+                             .slope = take_floats(base, used, n * job->rates)};
 }
 
 int64_t delta_rule_real(const delta_job *job, int64_t row, int32_t *real)
@@ -80,19 +84,24 @@ float delta_rule_query_scale(const delta_job *job)
     return 1.0f / sqrtf((float)job->dk);
 }
 
-static float element(const tn_tensor *t, int64_t row, int64_t token, int64_t head)
+size_t delta_rule_at(const tn_tensor *t, int64_t row, int64_t token, int64_t head, int64_t channel)
+{
+    int64_t inner = t->ndim > 3 ? head * t->stride[2] + channel : head;
+    return (size_t)(row * t->stride[0] + token * t->stride[1] + inner) * tn_dtype_size(t->dtype);
+}
+
+static float element(const tn_tensor *t, int64_t row, int64_t token, int64_t head, int64_t channel)
 {
     float value;
-    convert_to_f32((const char *)t->data +
-                       (row * t->stride[0] + token * t->stride[1] + head) * (int64_t)tn_dtype_size(t->dtype),
-                   t->dtype, &value, 1);
+    convert_to_f32((const char *)t->data + delta_rule_at(t, row, token, head, channel), t->dtype, &value, 1);
     return value;
 }
 
-static float param(const tn_tensor *t, int64_t head)
+static float param(const tn_tensor *t, int64_t head, int64_t channel)
 {
+    int64_t at = t->ndim > 1 ? head * t->stride[0] + channel : head;
     float value;
-    convert_to_f32((const char *)t->data + (size_t)head * tn_dtype_size(t->dtype), t->dtype, &value, 1);
+    convert_to_f32((const char *)t->data + (size_t)at * tn_dtype_size(t->dtype), t->dtype, &value, 1);
     return value;
 }
 
@@ -100,11 +109,14 @@ static float param(const tn_tensor *t, int64_t head)
 static void load_gates(const delta_job *job, int64_t row, int64_t head, int64_t token, delta_tokens *to, int64_t at)
 {
     const float floor = -1e4f;
-    float rate = expf(param(job->rate, head)), x = element(job->a, row, token, head) + param(job->bias, head);
-    float g = -(rate * (x > 20.0f ? x : log1pf(expf(x))));
-    to->g[at] = g < floor ? floor : g;
-    to->slope[at] = -rate / (1.0f + expf(-x));
-    to->beta[at] = element(job->b, row, token, head);
+    float rate = expf(param(job->rate, head, 0));
+    for (int64_t c = 0; c < job->rates; c++) {
+        float x = element(job->a, row, token, head, c) + param(job->bias, head, c);
+        float g = -(rate * (x > 20.0f ? x : log1pf(expf(x))));
+        to->g[at * job->rates + c] = g < floor ? floor : g;
+        to->slope[at * job->rates + c] = -rate / (1.0f + expf(-x));
+    }
+    to->beta[at] = element(job->b, row, token, head, 0);
     vec_act(TN_ACT_SIGMOID, job->dtype, &to->beta[at], 1);
 }
 
@@ -122,6 +134,12 @@ void delta_rule_load(const delta_job *job, int64_t row, int64_t head, const int3
         vec_scale(k, job->dk, inverse_norm(k, job->dk));
         load_gates(job, row, head, real[i], to, i);
     }
+}
+
+void delta_rule_forget(const delta_job *job, const float *g, float *m)
+{
+    for (int64_t j = 0; j < job->rates; j++)
+        vec_scale(m + j * job->dv, job->rates > 1 ? job->dv : job->dk * job->dv, expf(g[j]));
 }
 
 void delta_rule_load_state(const tn_tensor *t, int64_t row, int64_t head, float *m)
@@ -183,13 +201,12 @@ static void one_by_one(const delta_job *job, forward_work *work, int64_t n)
     int64_t dk = job->dk, dv = job->dv;
     for (int64_t i = 0; i < n; i++) {
         const float *q = t->q + i * dk, *k = t->k + i * dk;
-        float *d = t->v + i * dv, *o = work->o + i * dv, decay = expf(t->g[i]);
+        float *d = t->v + i * dv, *o = work->o + i * dv;
         memset(work->seen, 0, (size_t)dv * sizeof(float));
         memset(o, 0, (size_t)dv * sizeof(float));
-        for (int64_t j = 0; j < dk; j++) {
-            vec_scale(work->m + j * dv, dv, decay);
+        delta_rule_forget(job, t->g + i * job->rates, work->m);
+        for (int64_t j = 0; j < dk; j++)
             vec_add_scaled(work->seen, work->m + j * dv, k[j], dv);
-        }
         vec_add_scaled(d, work->seen, -1.0f, dv);
         vec_scale(d, dv, t->beta[i]);
         for (int64_t j = 0; j < dk; j++) {
@@ -255,7 +272,7 @@ static void forward_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
         for (int64_t first = 0; first < count; first += CHUNK) {
             int64_t n = count - first < CHUNK ? count - first : CHUNK;
             delta_rule_load(delta, row, head, work.real + first, n, &work.tokens);
-            if (delta->tokens < FEW)
+            if (delta->tokens < FEW || delta->rates > 1)
                 one_by_one(delta, &work, n);
             else
                 whole_chunk(delta, &work, n);

@@ -9,15 +9,16 @@ typedef struct delta_job {
     const tn_tensor *v, *state, *q, *k, *a, *b, *index, *rate, *bias;
     tn_dtype dtype;
     int64_t rows, tokens, qk_heads, v_heads, group, dk, dv;
+    int64_t rates; /* decays of a token: 1, or dk                                                   */
 } delta_job;
 
 /* Tokens of one value head of one batch row, in f32. */
 typedef struct delta_tokens {
     float *q, *k; /* [n, dk], normalised; q scaled                                                 */
     float *v;     /* [n, dv]                                                                       */
-    float *g;     /* [n] log of the decay                                                          */
+    float *g;     /* [n, rates] log of the decay                                                   */
     float *beta;  /* [n]                                                                           */
-    float *slope; /* [n] dg/da                                                                     */
+    float *slope; /* [n, rates] dg/da                                                              */
 } delta_tokens;
 
 delta_job delta_rule_job(const tn_call *call);
@@ -31,6 +32,12 @@ int64_t delta_rule_real(const delta_job *job, int64_t row, int32_t *real);
 /* Loads the tokens real[0 .. n). */
 void delta_rule_load(const delta_job *job, int64_t row, int64_t head, const int32_t *real, int64_t n,
                      delta_tokens *tokens);
+
+/* m = e^g m. */
+void delta_rule_forget(const delta_job *job, const float *g, float *m);
+
+/* Where the gate of a token and head lies in t [B, T, heads] or [B, T, heads, channels], in bytes. */
+size_t delta_rule_at(const tn_tensor *t, int64_t row, int64_t token, int64_t head, int64_t channel);
 
 /* m [dk, dv] of one head from and to a tensor [B, nv, dk, dv]. */
 void delta_rule_load_state(const tn_tensor *t, int64_t row, int64_t head, float *m);

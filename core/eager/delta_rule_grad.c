@@ -16,7 +16,7 @@ enum { SEGMENT = 16 };
 typedef struct grad_job {
     delta_job delta;
     const tn_grads *grads;
-    double *drate, *dbias; /* [rows, v_heads]                                                     */
+    double *drate, *dbias; /* [rows, v_heads], [rows, v_heads, rates]                             */
     char *scratch;
     size_t thread_bytes;
 } grad_job;
@@ -75,7 +75,7 @@ static void walk_segment(const delta_job *job, grad_work *work, int64_t row, int
     delta_rule_load(job, row, head, work->real + first, n, &work->tokens);
     for (int64_t i = 0; i < n; i++) {
         float *found = work->found + i * dk * dv, *r = work->r + i * dv;
-        vec_scale(work->m, dk * dv, expf(t->g[i]));
+        delta_rule_forget(job, t->g + i * job->rates, work->m);
         memcpy(found, work->m, (size_t)(dk * dv) * sizeof *found);
         memset(r, 0, (size_t)dv * sizeof *r);
         add_transposed(r, found, t->k + i * dk, dk, dv);
@@ -87,12 +87,10 @@ static void walk_segment(const delta_job *job, grad_work *work, int64_t row, int
     }
 }
 
-static void store_number(const tn_tensor *t, int64_t row, int64_t token, int64_t head, float value)
+static void store_number(const tn_tensor *t, int64_t row, int64_t token, int64_t head, int64_t channel, float value)
 {
     if (t->data)
-        convert_from_f32(
-            &value, t->dtype,
-            (char *)t->data + (row * t->stride[0] + token * t->stride[1] + head) * (int64_t)tn_dtype_size(t->dtype), 1);
+        convert_from_f32(&value, t->dtype, (char *)t->data + delta_rule_at(t, row, token, head, channel), 1);
 }
 
 /* dL/do of a token, which may lie where its dL/dv goes. */
@@ -102,6 +100,21 @@ static void load_upstream(const tn_tensor *t, int64_t row, int64_t token, int64_
         convert_to_f32(rows_at3(t, row, token, head), t->dtype, to, n);
     else
         memset(to, 0, (size_t)n * sizeof *to);
+}
+
+/* From G and D to the gates of token i of the segment. */
+static void back_decay(const grad_job *job, const grad_work *work, int64_t row, int64_t head, int64_t i, int64_t token)
+{
+    const delta_job *delta = &job->delta;
+    int64_t rates = delta->rates, all = delta->dk * delta->dv, share = all / rates;
+    const float *found = work->found + i * all;
+    for (int64_t c = 0; c < rates; c++) {
+        double dg = vec_dot_wide(work->g + c * share, found + c * share, share);
+        double da = dg * (double)work->tokens.slope[i * rates + c];
+        store_number(&job->grads->in[4], row, token, head, c, (float)da);
+        job->drate[row * delta->v_heads + head] += dg * (double)work->tokens.g[i * rates + c];
+        job->dbias[(row * delta->v_heads + head) * rates + c] += da;
+    }
 }
 
 /* Token i of the segment, the one at the given place among the row's real tokens. */
@@ -129,12 +142,9 @@ static void back_token(const grad_job *job, grad_work *work, int64_t row, int64_
         convert_from_f32(work->dd, din[0].dtype, rows_at3(&din[0], row, token, head), dv);
     vec_scale(work->dd, dv, -1.0f);
     add_outer(work->g, k, work->dd, dk, dv);
-    double dg = vec_dot_wide(work->g, found, dk * dv), da = dg * (double)t->slope[i];
-    vec_scale(work->g, dk * dv, expf(t->g[i]));
-    store_number(&din[4], row, token, head, (float)da);
-    store_number(&din[5], row, token, head, dbeta * beta * (1.0f - beta));
-    job->drate[row * delta->v_heads + head] += dg * (double)t->g[i];
-    job->dbias[row * delta->v_heads + head] += da;
+    store_number(&din[5], row, token, head, 0, dbeta * beta * (1.0f - beta));
+    back_decay(job, work, row, head, i, token);
+    delta_rule_forget(delta, t->g + i * delta->rates, work->g);
 }
 
 static void back_head(const grad_job *job, grad_work *work, int64_t row, int64_t head)
@@ -188,8 +198,9 @@ static void clear_padding(const grad_job *job, int64_t row, int64_t qk_head)
             delta_rule_clear_padding(delta, &din[i], row, qk_head);
     for (int64_t t = 0; t < delta->tokens; t++)
         for (int64_t head = qk_head * delta->group; index[t] < 0 && head < (qk_head + 1) * delta->group; head++) {
-            store_number(&din[4], row, t, head, 0.0f);
-            store_number(&din[5], row, t, head, 0.0f);
+            for (int64_t c = 0; c < delta->rates; c++)
+                store_number(&din[4], row, t, head, c, 0.0f);
+            store_number(&din[5], row, t, head, 0, 0.0f);
         }
 }
 
@@ -206,7 +217,9 @@ static void grad_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
         memset(work.dq, 0, (size_t)(work.count * delta->dk) * sizeof *work.dq);
         memset(work.dk, 0, (size_t)(work.count * delta->dk) * sizeof *work.dk);
         for (int64_t head = qk_head * delta->group; head < (qk_head + 1) * delta->group; head++) {
-            job->drate[row * delta->v_heads + head] = job->dbias[row * delta->v_heads + head] = 0.0;
+            job->drate[row * delta->v_heads + head] = 0.0;
+            for (int64_t c = 0; c < delta->rates; c++)
+                job->dbias[(row * delta->v_heads + head) * delta->rates + c] = 0.0;
             back_head(job, &work, row, head);
         }
         for (int64_t i = 0; i < work.count; i++) {
@@ -219,45 +232,46 @@ static void grad_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-/* The sums over batch rows of one parameter. */
-static void store_param(const delta_job *job, const tn_param *param, const double *sums)
+/* The sums over batch rows of one parameter, of so many elements a head. */
+static void store_param(const delta_job *job, const tn_param *param, const double *sums, int64_t each)
 {
-    for (int64_t head = 0; param->count > 0 && head < job->v_heads; head++) {
+    for (int64_t i = 0, count = job->v_heads * each; param->count > 0 && i < count; i++) {
         const tn_tensor *t = param->tensors;
+        int64_t at = t->ndim > 1 ? i / each * t->stride[0] + i % each : i;
         double sum = 0.0;
         for (int64_t row = 0; row < job->rows; row++)
-            sum += sums[row * job->v_heads + head];
+            sum += sums[row * count + i];
         float value = (float)sum;
-        convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)head * tn_dtype_size(t->dtype), 1);
+        convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)at * tn_dtype_size(t->dtype), 1);
     }
 }
 
-static size_t sum_bytes(const delta_job *job)
+static size_t sum_bytes(const delta_job *job, int64_t each)
 {
-    return rows_align((size_t)(job->rows * job->v_heads) * sizeof(double));
+    return rows_align((size_t)(job->rows * job->v_heads * each) * sizeof(double));
 }
 
 static size_t delta_rule_backward_scratch(const tn_call *call)
 {
     delta_job job = delta_rule_job(call);
     grad_work work;
-    return 2 * sum_bytes(&job) + grad_layout(&job, NULL, &work) * (size_t)tn_thread_count();
+    return sum_bytes(&job, 1) + sum_bytes(&job, job.rates) + grad_layout(&job, NULL, &work) * (size_t)tn_thread_count();
 }
 
 static tn_status delta_rule_backward(const tn_call *call, tn_error *err)
 {
     grad_work work;
     grad_job job = {.delta = delta_rule_job(call), .grads = call->grads};
-    size_t sums = sum_bytes(&job.delta);
+    size_t sums = sum_bytes(&job.delta, 1);
     char *scratch = call->scratch;
     (void)err;
     job.drate = (double *)(void *)scratch;
     job.dbias = (double *)(void *)(scratch + sums);
-    job.scratch = scratch + 2 * sums;
+    job.scratch = scratch + sums + sum_bytes(&job.delta, job.delta.rates);
     job.thread_bytes = grad_layout(&job.delta, NULL, &work);
     tn_parallel_for(job.delta.rows * job.delta.qk_heads, 1, grad_items, &job);
-    store_param(&job.delta, &call->grads->param[TN_ROLE_DECAY], job.drate);
-    store_param(&job.delta, &call->grads->param[TN_ROLE_BIAS], job.dbias);
+    store_param(&job.delta, &call->grads->param[TN_ROLE_DECAY], job.drate, 1);
+    store_param(&job.delta, &call->grads->param[TN_ROLE_BIAS], job.dbias, job.delta.rates);
     return TN_OK;
 }
 

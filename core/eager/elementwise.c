@@ -10,6 +10,7 @@ typedef struct elementwise_job {
     const tn_tensor *x, *s, *y;
     int64_t width;
     tn_act act;
+    vec_xielu xielu;
     float number;
 } elementwise_job;
 
@@ -22,7 +23,9 @@ static void clamp(float *x, int64_t n, float limit)
 
 static void change(const elementwise_job *job, int64_t row, float *x, int64_t n)
 {
-    if (job->op == TN_OP_ACT)
+    if (job->op == TN_OP_ACT && job->act == TN_ACT_XIELU)
+        vec_xielu_act(&job->xielu, job->x->dtype, x, n);
+    else if (job->op == TN_OP_ACT)
         vec_act(job->act, job->x->dtype, x, n);
     else if (job->op == TN_OP_SCALE)
         vec_scale(x, n, job->number);
@@ -59,8 +62,10 @@ static tn_status elementwise_forward(const tn_call *call, tn_error *err)
     (void)err;
     elementwise_job job = {
         .op = call->op, .x = &call->in[0], .s = &call->in[1], .y = &call->out[0], .width = rows_width(&call->in[0])};
-    if (call->op == TN_OP_ACT)
+    if (call->op == TN_OP_ACT) {
         job.act = (tn_act)call->site->meaning[TN_AXIS_ACT];
+        job.xielu = vec_xielu_of(call->site);
+    }
     if (call->op == TN_OP_SCALE)
         job.number = (float)call->site->num[TN_NUM_SCALE];
     if (call->op == TN_OP_CLAMP)
@@ -77,6 +82,8 @@ static void act_grad_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     (void)thread;
     size_t size = tn_dtype_size(x->dtype);
     int64_t width = rows_width(x);
+    tn_act act = (tn_act)call->site->meaning[TN_AXIS_ACT];
+    vec_xielu xielu = vec_xielu_of(call->site);
     float t[VEC_CHUNK], g[VEC_CHUNK] = {0};
     for (int64_t row = begin; row < end; row++)
         for (int64_t i = 0; i < width; i += VEC_CHUNK) {
@@ -84,7 +91,10 @@ static void act_grad_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             convert_to_f32(rows_at(x, row) + (size_t)i * size, x->dtype, t, n);
             if (dy->data)
                 convert_to_f32(rows_at(dy, row) + (size_t)i * size, dy->dtype, g, n);
-            vec_act_grad((tn_act)call->site->meaning[TN_AXIS_ACT], x->dtype, t, g, n);
+            if (act == TN_ACT_XIELU)
+                vec_xielu_grad(&xielu, x->dtype, t, g, n);
+            else
+                vec_act_grad(act, x->dtype, t, g, n);
             convert_from_f32(g, dx->dtype, rows_at(dx, row) + (size_t)i * size, n);
         }
 }

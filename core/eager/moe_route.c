@@ -234,6 +234,8 @@ static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t token = begin; token < end; token++) {
         moe_route_choose(job, token, experts, weights);
         memcpy(rows_at(job->experts, token), experts, (size_t)job->top_k * sizeof *experts); /* at any address */
+        if (job->score == TN_SCORE_SPARSEMIXER)
+            moe_route_sparse(job, token, experts, weights);
         route_weigh(job, experts, weights);
         convert_from_f32(weights, job->weights->dtype, rows_at(job->weights, token), job->top_k);
     }
@@ -242,7 +244,7 @@ static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
 static tn_status route_check(const route_job *job, tn_error *err)
 {
     const char *path = job->site->path;
-    if (job->score < TN_SCORE_SOFTMAX || job->score > TN_SCORE_TOPK_SIGMOID || job->top_k < 1 ||
+    if (job->score < TN_SCORE_SOFTMAX || job->score > TN_SCORE_SPARSEMIXER || job->top_k < 1 ||
         job->top_k > job->expert_count || job->top_k > VEC_CHUNK || job->groups < 1 || job->groups > VEC_CHUNK ||
         job->expert_count % job->groups || job->top_groups < 1 ||
         job->top_k > job->top_groups * (job->expert_count / job->groups))

@@ -35,6 +35,11 @@ tn_status moe_route_scores(route_job *job, tn_error *err);
  * VEC_CHUNK. */
 void moe_route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores);
 
+/* moe_route_sparse.c: weights of TN_SCORE_SPARSEMIXER, and the gradients of the token's logits from those of the
+ * weights. */
+void moe_route_sparse(const route_job *job, int64_t token, const int32_t *experts, float *weights);
+void moe_route_sparse_grad(const route_job *job, int64_t token, const int32_t *experts, const float *g, float *dl);
+
 /* What weights are divided by where they are, from the k scores; whether it is their sum. */
 float moe_route_divisor(const route_job *job, const float *scores, bool *is_sum);
 

@@ -146,8 +146,13 @@ static void route_grad_tokens(void *ctx, int64_t begin, int64_t end, int32_t thr
         else
             memset(g, 0, (size_t)job->top_k * sizeof *g);
         vec_scale(g, job->top_k, job->scale);
-        float s = route_logits(job, experts, g, v);
-        route_scatter(job, experts, g, dl);
+        float s = 0.0f;
+        if (job->score == TN_SCORE_SPARSEMIXER) {
+            moe_route_sparse_grad(job, token, experts, g, dl);
+        } else {
+            s = route_logits(job, experts, g, v);
+            route_scatter(job, experts, g, dl);
+        }
         if (job->score == TN_SCORE_SOFTMAX && s != 0.0f) {
             vec_add_scaled(dl, scores, -s, n);
             for (int64_t j = 0; j < job->top_k; j++)

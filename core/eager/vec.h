@@ -87,6 +87,14 @@ void vec_clamped_swiglu(const vec_clamp *clamp, tn_dtype dtype, float *gate, flo
 void vec_clamped_swiglu_grad(const vec_clamp *clamp, tn_dtype dtype, float *gate, float *up, const float *dp,
                              int64_t n);
 
+/* xielu.c: TN_ACT_XIELU of a site, and g[i] times its derivative at x[i], as vec_act_grad. */
+typedef struct vec_xielu {
+    float alpha_p, alpha_n, beta, eps;
+} vec_xielu;
+vec_xielu vec_xielu_of(const tn_site *site);
+void vec_xielu_act(const vec_xielu *p, tn_dtype dtype, float *x, int64_t n);
+void vec_xielu_grad(const vec_xielu *p, tn_dtype dtype, const float *x, float *g, int64_t n);
+
 /* vec.c: largest value; NaN if there is one. n > 0. */
 float vec_max(const float *x, int64_t n);
 

@@ -12,18 +12,18 @@ static const char *const rope_names[] = {"?",       "half",          "half_narro
 static const char *const act_names[] = {"?",          "silu",    "gelu_tanh",  "gelu",           "relu",
                                         "relu2",      "relu6",   "quick_gelu", "gelu_new",       "sigmoid",
                                         "tanh",       "linear",  "mish",       "clamped_swiglu", "hard_swish",
-                                        "leaky_relu", "laplace", "gelu_10",    "sqrt_softplus"};
-static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax", "topk_sigmoid"};
+                                        "leaky_relu", "laplace", "gelu_10",    "sqrt_softplus",  "xielu"};
+static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax", "topk_sigmoid", "sparsemixer"};
 static const char *const layout_names[] = {"?",          "split",      "gate_up", "up_gate", "expert_list",
                                            "stacked_oi", "stacked_io", "list_io", "up_down", "pairs_io"};
 static const char *const dim_names[] = {"width",      "hidden",   "inter",   "out",   "head",         "rotary",
                                         "q_heads",    "kv_heads", "experts", "top_k", "shared_inter", "groups",
                                         "top_groups", "window",   "head_v",  "chunk", "taps",         "streams"};
 static const char *const feature_names[] = {
-    "bias",        "renorm",      "shared_expert", "shared_gate", "correction_bias", "groups", "route_scale",
-    "f32_routing", "f32_router",  "sparsity",      "partial",     "mrope",           "window", "softcap",
-    "sinks",       "scales",      "zero_points",   "input_scale", "expert_scale",    "chunk",  "shared_bias",
-    "group_pairs", "mixed_types", "both_sides",    "alibi"};
+    "bias",        "renorm",      "shared_expert", "shared_gate", "correction_bias", "groups",     "route_scale",
+    "f32_routing", "f32_router",  "sparsity",      "partial",     "mrope",           "window",     "softcap",
+    "sinks",       "scales",      "zero_points",   "input_scale", "expert_scale",    "chunk",      "shared_bias",
+    "group_pairs", "mixed_types", "both_sides",    "alibi",       "channel_decay",   "chosen_keys"};
 static const char *const role_names[] = {"weight",
                                          "bias",
                                          "gate",
@@ -55,7 +55,8 @@ static const char *const role_names[] = {"weight",
                                          "group_of_shared_gate",
                                          "group_of_shared_up",
                                          "group_of_shared_down"};
-static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity", "limit", "alpha"};
+static const char *const num_names[] = {"eps",   "scale",   "softcap", "sparsity", "limit",
+                                        "alpha", "alpha_n", "beta",    "margin"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)
 {

@@ -23,7 +23,8 @@ typedef struct op_when {
  *
  * Dimensions of the site (tn_site.dim): H hidden, I intermediate, J intermediate of the shared expert, O out, W width,
  * D head, V head of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a
- * token, F taps of a filter, P taps less one, Z residual streams, Q streams squared.
+ * token, G like D where decay is per channel, else no dimension, F taps of a filter, P taps less one, Z residual
+ * streams, Q streams squared.
  *
  * Dimensions of the call: B rows of the batch, T tokens, S cached positions, C capacity, A any number; b either B or 1;
  * 1 itself; * any number of dimensions. The same letter is the same number in all tensors of a call. */

@@ -4,8 +4,11 @@
 #include "op/op.h"
 
 /* What the activation needs beyond its name. */
-static tn_status rules_act(const tn_site *site, tn_error *err)
+tn_status rules_act(const tn_site *site, tn_error *err)
 {
+    bool up_down = site->op == TN_OP_MLP && site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN;
+    if (site->meaning[TN_AXIS_ACT] == TN_ACT_XIELU && !up_down)
+        return tn_fail(err, TN_E_USAGE, site->path, "act: xielu is that of an MLP without a gate");
     if (site->meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && !(site->num[TN_NUM_LIMIT] > 0))
         return tn_fail(err, TN_E_USAGE, site->path, "limit: is %g, %s needs a positive one", site->num[TN_NUM_LIMIT],
                        tn_axis_value_name(TN_AXIS_ACT, TN_ACT_CLAMPED_SWIGLU));
@@ -27,6 +30,10 @@ tn_status rules_router(const tn_site *site, tn_error *err)
     tn_status status = rules_routed(site, err);
     if (status == TN_OK && site->num[TN_NUM_EPS] < 0)
         return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
+    const uint64_t with_sparse = ~(TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_EXPERT_SCALE);
+    if (site->meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && (site->features & ~with_sparse))
+        return tn_fail(err, TN_E_USAGE, site->path,
+                       "score: sparsemixer has no correction bias, groups, factors of experts or common sum");
     if (status != TN_OK || !(site->features & TN_HAS_GROUPS))
         return status;
     if (groups < 1 || experts % groups)

@@ -4,6 +4,7 @@
 
 #include <tenon/operation.h>
 
+tn_status rules_act(const tn_site *site, tn_error *err);
 tn_status rules_routed(const tn_site *site, tn_error *err);
 tn_status rules_router(const tn_site *site, tn_error *err);
 tn_status rules_norm(const tn_site *site, tn_error *err);

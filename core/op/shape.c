@@ -95,6 +95,8 @@ static int64_t known(const tn_site *site, char letter)
         return 1;
     if (letter == 'R')
         return (rotary > 0 ? rotary : head) / (site->meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW ? 2 : 1);
+    if (letter == 'G')
+        return head;
     if (letter == 'P')
         return site->dim[TN_DIM_TAPS] - 1;
     if (letter == 'Q')
@@ -116,6 +118,12 @@ static int64_t *free_of(op_free *f, char letter)
                            : &f->rows; /* B and b */
 }
 
+/* Is that letter no dimension at this site? */
+static bool is_left_out(const tn_site *site, char letter)
+{
+    return letter == 'G' && !(site->features & TN_HAS_CHANNEL_DECAY);
+}
+
 /* The next dimension of a spec. */
 static char next_letter(const char **spec, int64_t *factor)
 {
@@ -132,6 +140,8 @@ static int32_t shape_of(const char *spec, const tn_site *site, const op_free *gi
     while (*spec) {
         int64_t factor, size;
         char letter = next_letter(&spec, &factor);
+        if (is_left_out(site, letter))
+            continue;
         if (letter == '*') {
             for (int32_t i = 0; i < f.lead_count; i++)
                 shape[ndim++] = f.lead[i];
@@ -216,6 +226,8 @@ bool op_fits(const char *spec, const tn_site *site, op_free *f, const tn_tensor 
     while (*spec) {
         int64_t factor;
         char letter = next_letter(&spec, &factor);
+        if (is_left_out(site, letter))
+            continue;
         if (letter == '*') {
             if (!fits_lead(f, t))
                 return false;

@@ -10,6 +10,13 @@ static size_t layer_bytes(const kv_cache *c, int64_t layer, int64_t dim)
     return (size_t)(c->rows * capacity * c->shape[layer].kv_heads * dim) * tn_dtype_size(c->dtype);
 }
 
+/* Of an indexer's keys, of which there is one head. */
+static size_t index_bytes(const kv_cache *c, int64_t layer)
+{
+    int64_t capacity = c->kind[c->layer_kind[layer]].capacity;
+    return (size_t)(c->rows * capacity * c->shape[layer].index_dim) * tn_dtype_size(c->dtype);
+}
+
 static tn_tensor conv_of(const kv_cache *c, int64_t layer)
 {
     const model_layer *l = &c->shape[layer];
@@ -68,10 +75,13 @@ static tn_status allocate_layers(kv_cache *c, tn_error *err)
     for (int64_t i = 0; i < c->layers && status == TN_OK; i++) {
         size_t k = layer_bytes(c, i, c->shape[i].head_dim);
         size_t v = c->shape[i].v_in_k ? 0 : layer_bytes(c, i, c->shape[i].v_head_dim);
-        c->bytes += k + v;
+        size_t index = index_bytes(c, i);
+        c->bytes += k + v + index;
         status = growing_init(&c->k[i], c->device, k, err);
         if (status == TN_OK)
             status = growing_init(&c->v[i], c->device, v, err);
+        if (status == TN_OK)
+            status = growing_init(&c->index[i], c->device, index, err);
         if (status == TN_OK)
             status = allocate(c, tensor_bytes(conv_of(c, i)), &c->conv[i], err);
         if (status == TN_OK)
@@ -94,10 +104,11 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
     c->layer_kind = calloc((size_t)c->layers, sizeof *c->layer_kind);
     c->k = calloc((size_t)c->layers, sizeof *c->k);
     c->v = calloc((size_t)c->layers, sizeof *c->v);
+    c->index = calloc((size_t)c->layers, sizeof *c->index);
     c->conv = calloc((size_t)c->layers, sizeof *c->conv);
     c->state = calloc((size_t)c->layers, sizeof *c->state);
     c->view = calloc((size_t)c->layers, sizeof *c->view);
-    if (!c->length || !c->layer_kind || !c->k || !c->v || !c->conv || !c->state || !c->view)
+    if (!c->length || !c->layer_kind || !c->k || !c->v || !c->index || !c->conv || !c->state || !c->view)
         return tn_fail(err, TN_E_MEMORY, "KV cache", "out of memory");
     for (int64_t i = 0; i < c->layers; i++) {
         c->layer_kind[i] = find_kind(c, c->shape[i].window);
@@ -118,12 +129,13 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
 
 void cache_close(kv_cache *c)
 {
-    bool arrays = c->k && c->v && c->conv && c->state && c->layer_kind;
+    bool arrays = c->k && c->v && c->index && c->conv && c->state && c->layer_kind;
     for (int64_t i = 0; arrays && i < c->layers; i++) {
         device_free(c->device, c->conv[i], tensor_bytes(conv_of(c, i)));
         device_free(c->device, c->state[i], tensor_bytes(state_of(c, i)));
         growing_free(&c->k[i]);
         growing_free(&c->v[i]);
+        growing_free(&c->index[i]);
     }
     for (int32_t i = 0; i < c->kind_count; i++) {
         cache_kind *kind = &c->kind[i];
@@ -137,6 +149,7 @@ void cache_close(kv_cache *c)
     free(c->layer_kind);
     free(c->k);
     free(c->v);
+    free(c->index);
     free(c->conv);
     free(c->state);
     free(c->view);
@@ -165,7 +178,7 @@ static tn_status hold_kind(kv_cache *c, int32_t which, int64_t positions, tn_err
 {
     cache_kind *kind = &c->kind[which];
     int64_t wanted = (positions + HOLD_STEP - 1) / HOLD_STEP * HOLD_STEP;
-    if (wanted > kind->capacity || c->rows * c->layers * 4 > MOST_MAPPINGS)
+    if (wanted > kind->capacity || c->rows * c->layers * 6 > MOST_MAPPINGS)
         wanted = kind->capacity;
     tn_status status = TN_OK;
     for (int64_t i = 0; i < c->layers && wanted > kind->held && status == TN_OK; i++) {
@@ -174,6 +187,8 @@ static tn_status hold_kind(kv_cache *c, int32_t which, int64_t positions, tn_err
         status = hold_rows(c, &c->k[i], kind->capacity, wanted, err);
         if (status == TN_OK)
             status = hold_rows(c, &c->v[i], kind->capacity, wanted, err);
+        if (status == TN_OK)
+            status = hold_rows(c, &c->index[i], kind->capacity, wanted, err);
     }
     if (status == TN_OK && wanted > kind->held)
         kind->held = wanted;
@@ -196,7 +211,8 @@ size_t cache_held(const kv_cache *c)
 {
     size_t held = 0;
     for (int64_t i = 0; c->k && i < c->layers; i++)
-        held += c->k[i].held + c->v[i].held + tensor_bytes(conv_of(c, i)) + tensor_bytes(state_of(c, i));
+        held +=
+            c->k[i].held + c->v[i].held + c->index[i].held + tensor_bytes(conv_of(c, i)) + tensor_bytes(state_of(c, i));
     return held;
 }
 
@@ -265,6 +281,8 @@ static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
         view->v = cache_tensor(c, c->v[i].data, cap, used[which], heads, shape->v_head_dim);
         view->full_k = cache_tensor(c, c->k[i].data, cap, cap, heads, shape->head_dim);
         view->full_v = cache_tensor(c, c->v[i].data, cap, cap, heads, shape->v_head_dim);
+        view->index = cache_tensor(c, c->index[i].data, cap, used[which], 1, shape->index_dim);
+        view->full_index = cache_tensor(c, c->index[i].data, cap, cap, 1, shape->index_dim);
         if (shape->v_in_k) {
             view->v = view->k;
             view->v.shape[3] = shape->v_head_dim;

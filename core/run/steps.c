@@ -129,8 +129,27 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     const run_cache *cache = &r->cache[layer];
     int64_t heads = q->shape[2], dim = cache->v.shape[3];
     tn_tensor o = steps_take(r, r->dtype, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
-    perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index), RUN_TENSORS(&o));
+    if (site->site.features & TN_HAS_CHOSEN_KEYS)
+        perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index, &r->chosen),
+                     RUN_TENSORS(&o));
+    else
+        perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index), RUN_TENSORS(&o));
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
+}
+
+void steps_choose_keys(graph_run *r, const tn_site *site, int64_t layer, const tn_tensor *q, const tn_tensor *k,
+                       const tn_tensor *w)
+{
+    const run_cache *cache = &r->cache[layer];
+    tn_tensor weights = steps_view(w, 3, (int64_t[]){r->rows, r->tokens, q->shape[2]});
+    steps_place(r, k, &cache->slot, &cache->full_index);
+    perform_step(r, TN_OP_CHOOSE_KEYS, site, RUN_TENSORS(q, &cache->index, &weights, &r->index, &cache->kv_index),
+                 RUN_TENSORS(&r->chosen));
+}
+
+void steps_chosen_room(graph_run *r)
+{
+    r->chosen = steps_take(r, TN_I32, 3, (int64_t[]){r->rows, r->tokens, r->cache[0].kv_index.shape[1]});
 }
 
 void steps_stream_mix(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *c)

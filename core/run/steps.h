@@ -14,6 +14,7 @@ typedef struct model_layer {
     int64_t window;                /* 0: all positions                                                           */
     bool v_in_k;                   /* values are the first v_head_dim elements of keys: one tensor holds both    */
     int64_t conv_width, conv_taps; /* state of a SHORT_CONV                                        */
+    int64_t index_dim;             /* of the keys that an indexer scores                                             */
     int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE                                 */
 } model_layer;
 
@@ -51,12 +52,13 @@ typedef struct model_shape {
 
 /* One layer's share of the KV cache, as this call sees it. */
 typedef struct run_cache {
-    tn_tensor k, v;           /* [B,S,K,D], S positions in use                                         */
-    tn_tensor full_k, full_v; /* [B,C,K,D], where new positions are written                       */
-    tn_tensor slot;           /* [B,T] i32: where each new token goes; -1: nowhere                     */
-    tn_tensor kv_index;       /* [B,S] i32: which position lies in a slot; -1: none                    */
-    tn_tensor conv;           /* [B,C,F-1]: what a SHORT_CONV goes on with                             */
-    tn_tensor state;          /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE goes on with                  */
+    tn_tensor k, v;              /* [B,S,K,D], S positions in use                                         */
+    tn_tensor full_k, full_v;    /* [B,C,K,D], where new positions are written                       */
+    tn_tensor index, full_index; /* the same of an indexer's keys, [B,S,1,D] and [B,C,1,D]              */
+    tn_tensor slot;              /* [B,T] i32: where each new token goes; -1: nowhere                     */
+    tn_tensor kv_index;          /* [B,S] i32: which position lies in a slot; -1: none                    */
+    tn_tensor conv;              /* [B,C,F-1]: what a SHORT_CONV goes on with                             */
+    tn_tensor state;             /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE goes on with                  */
 } run_cache;
 
 enum { RUN_DEEP = 8 }; /* most layers that are given rows of pictures                              */
@@ -84,6 +86,8 @@ typedef struct graph_run {
     tn_tensor layer_inputs;                       /* [B*T,...]: what layers read beside h, where the model's first
                                                      stage makes such a thing                                      */
     const run_cache *cache;                       /* per layer                                                       */
+    tn_tensor chosen;                             /* [B,T,S] i32: the keys that an indexer chose last, where the model's
+                                                     first stage makes room for them                                 */
     tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output, or of the
                                                      wanted tokens alone                                             */
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
@@ -117,6 +121,11 @@ void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor 
 /* v NULL: k holds it. */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
+/* An indexer: k [B,T,1,D] joins the layer's keys, and graph_run.chosen receives those that q [B,T,N,D] and w [B*T,N]
+ * choose. steps_attention gives it to sites that take it. */
+void steps_choose_keys(graph_run *r, const tn_site *site, int64_t layer, const tn_tensor *q, const tn_tensor *k,
+                       const tn_tensor *w);
+void steps_chosen_room(graph_run *r);
 /* Rows of the table of site, which is a step, by ids and weights [T,k]: into y [T,H]. */
 void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,
                          const tn_tensor *y);
@@ -155,6 +164,9 @@ typedef struct steps_delta {
     tn_tensor v, q, k, a, b;
 } steps_delta;
 tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, const steps_delta *in);
+/* The same of channels of the layer's state from channel on: of several convolutions. */
+tn_tensor steps_short_conv_part(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x,
+                                int64_t channel);
 /* x becomes its gated norm. */
 void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate);
 /* Towers (steps_tower.c): what the host has in the arena (host NULL: zeros; nothing into one that measures); and

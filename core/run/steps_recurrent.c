@@ -10,13 +10,19 @@ static void perform(graph_run *r, const graph_site *site, run_tensors in, run_te
 
 tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x)
 {
-    const run_cache *cache = &r->cache[layer];
+    return steps_short_conv_part(r, site, layer, x, 0);
+}
+
+tn_tensor steps_short_conv_part(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x,
+                                int64_t channel)
+{
+    tn_tensor state = steps_part(&r->cache[layer].conv, 1, channel, x->shape[1]);
     int64_t shape[3] = {r->rows, r->tokens, x->shape[1]};
     tn_tensor y = steps_take(r, r->dtype, 3, shape);
     tn_tensor rows = tn_tensor_dense(x->data, x->dtype, 3, shape);
     rows.stride[0] = r->tokens * x->stride[0];
     rows.stride[1] = x->stride[0];
-    perform(r, site, RUN_TENSORS(&rows, &cache->conv, &r->index), RUN_TENSORS(&y, &cache->conv));
+    perform(r, site, RUN_TENSORS(&rows, &state, &r->index), RUN_TENSORS(&y, &state));
     return steps_view(&y, 2, (int64_t[]){r->rows * r->tokens, x->shape[1]});
 }
 

@@ -59,14 +59,18 @@ typedef enum tn_act {
     TN_ACT_LEAKY_RELU,     /* x, below 0 a hundredth of it                                         */
     TN_ACT_LAPLACE,        /* (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) / 2, rounded step by step */
     TN_ACT_GELU_10,        /* TN_ACT_GELU, at most 10                                              */
-    TN_ACT_SQRT_SOFTPLUS   /* sqrt(rnd(log(1 + e^x)))                                              */
+    TN_ACT_SQRT_SOFTPLUS,  /* sqrt(rnd(log(1 + e^x)))                                              */
+    TN_ACT_XIELU           /* MLP of layout UP_DOWN: A x x + B x for x > 0, else N (e^min(x, E) - 1 - x) + B x,
+                              A TN_NUM_ALPHA, N TN_NUM_ALPHA_N, B TN_NUM_BETA, E TN_NUM_EPS; rounded step by step */
 } tn_act;
 
 typedef enum tn_score {
     TN_SCORE_SOFTMAX = 1,  /* softmax over all experts in f32, then the k best                 */
     TN_SCORE_SIGMOID,      /* sigmoid per expert, the k best by score + correction bias        */
     TN_SCORE_TOPK_SOFTMAX, /* the k best logits, then softmax over those                       */
-    TN_SCORE_TOPK_SIGMOID  /* the k best logits, then sigmoid of each                          */
+    TN_SCORE_TOPK_SIGMOID, /* the k best logits, then sigmoid of each                          */
+    TN_SCORE_SPARSEMIXER   /* k times the best logit m of those not chosen yet, whose weight is its softmax over these,
+                              without the logits l that have (m - l) / max(|l|, m) > TN_NUM_MARGIN              */
 } tn_score;
 
 typedef enum tn_layout {
@@ -108,6 +112,8 @@ typedef enum tn_layout {
 #define TN_HAS_MIXED (UINT64_C(1) << 22)          /* weights are of several types: see each parameter  */
 #define TN_HAS_BOTH_SIDES (UINT64_C(1) << 23)     /* attention: keys behind a query are seen, too      */
 #define TN_HAS_ALIBI (UINT64_C(1) << 24)          /* attention: keys' positions count: TN_ROLE_DECAY   */
+#define TN_HAS_CHANNEL_DECAY (UINT64_C(1) << 25)  /* GATED_DELTA_RULE: each channel of a key forgets at its own rate */
+#define TN_HAS_CHOSEN_KEYS (UINT64_C(1) << 26)    /* attention: an input says which keys take part    */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
@@ -132,14 +138,17 @@ typedef enum tn_dim {
 } tn_dim;
 
 typedef enum tn_num {
-    TN_NUM_EPS = 0,   /* norm; 0 is legal                                                   */
+    TN_NUM_EPS = 0,   /* norm; 0 is legal; TN_ACT_XIELU                                     */
     TN_NUM_SCALE = 1, /* attention: factor of the scores; route: factor of the weights      */
     TN_NUM_SOFTCAP = 2,
     /* MLP: gates not above mean + this * (population) deviation of their row become 0: the
      * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
-    TN_NUM_LIMIT = 4, /* TN_ACT_CLAMPED_SWIGLU; CLAMP                                          */
-    TN_NUM_ALPHA = 5, /* TN_ACT_CLAMPED_SWIGLU; TN_HAS_ALIBI                                   */
+    TN_NUM_LIMIT = 4,   /* TN_ACT_CLAMPED_SWIGLU; CLAMP                                          */
+    TN_NUM_ALPHA = 5,   /* TN_ACT_CLAMPED_SWIGLU, TN_ACT_XIELU; TN_HAS_ALIBI                     */
+    TN_NUM_ALPHA_N = 6, /* TN_ACT_XIELU                                                        */
+    TN_NUM_BETA = 7,    /* TN_ACT_XIELU                                                        */
+    TN_NUM_MARGIN = 8,  /* TN_SCORE_SPARSEMIXER                                                */
     TN_NUM_MAX = 16
 } tn_num;
 

@@ -63,7 +63,8 @@ typedef enum tn_op {
      * TN_HAS_BOTH_SIDES it is, when both are at least 0, whichever of them is the larger, with a window
      * |q_index[t] - kv_index[s]| < W. A query that sees nothing gives zeros. With TN_HAS_ALIBI the score of a key at
      * position p is rnd(scale q k + a b): a TN_NUM_ALPHA, b = rnd(m p) with m the head's slope (TN_ROLE_DECAY [N], f32
-     * or bf16), p and m p in the slopes' type; behind a softcap, which is of scale q k alone. */
+     * or bf16), p and m p in the slopes' type; behind a softcap, which is of scale q k alone. With TN_HAS_CHOSEN_KEYS
+     * also in chosen [B,T,S] i32, 0 where a key is not seen. */
     TN_OP_ATTENTION = 10,
     /* in x [..., W]; out y like x, and may be the same memory: rnd((x - mean) / sqrt(var + eps) * w (+ b)), where mean
      * and var are those of the row, in f32. TN_ROLE_WEIGHT, TN_ROLE_BIAS [W]. */
@@ -80,7 +81,8 @@ typedef enum tn_op {
      *     q = q / sqrt(|q|^2 + 1e-6) / sqrt(D), k = k / sqrt(|k|^2 + 1e-6),
      *     g = -exp(TN_ROLE_DECAY) softplus(a + TN_ROLE_BIAS), beta = rnd(sigmoid(b)),
      *     M = e^g M, d = beta (v - M^T k), M = M + k d^T, o = rnd(M^T q).
-     * Padding takes no part and gives zeros. Taking tokens in chunks (docs/writing-a-kernel.md) is the same within
+     * With TN_HAS_CHANNEL_DECAY a is [B,T,K,D], TN_ROLE_BIAS [K,D], and g has an element for each row of M. Padding
+     * takes no part and gives zeros. Taking tokens in chunks (docs/writing-a-kernel.md) is the same within
      * rounding. TN_ROLE_DECAY, TN_ROLE_BIAS [K] of any float type. */
     TN_OP_GATED_DELTA_RULE = 11,
     /* Named for later: nothing performs these yet, and kernels for them are refused. */
@@ -105,6 +107,9 @@ typedef enum tn_op {
     TN_OP_STREAM_MIX = 80,  /* in x, c [T,S*S]; out x_j + sum_i c[j*S+i] x_i                       */
     TN_OP_STREAM_ADD = 81,  /* in x, d [T,A], c [T,S]; out x_j + d (1 + c_j)                       */
     TN_OP_STREAM_MEAN = 82, /* in x; out [T,A]                                                   */
+    TN_OP_CHOOSE_KEYS = 84, /* in q [B,T,N,D], k [B,S,1,D], w [B,T,N], q_index, kv_index as ATTENTION; out chosen
+                               [B,T,S] i32: 1 for the TN_DIM_TOP_K keys s, of those that query t sees, with the largest
+                               sum_n w_n max(0, q_n k_s), in f32; 0 for the others                */
     TN_OP_RMS_MATCH = 83    /* in x, like [T,A]; out rows of x with the root mean square of those of like, as if
                                that of x were at least sqrt(TN_NUM_EPS); may alias               */
 } tn_op;

@@ -325,9 +325,11 @@ static void attention(npu_run *r)
 
 static tn_status attention_supports(const tn_site *site, tn_error *err)
 {
-    return site->features & TN_HAS_ALIBI
-               ? tn_fail(err, TN_DECLINED, "npu", "attention with ALiBi; scores that lean are not performed there")
-               : TN_OK;
+    if (site->features & TN_HAS_ALIBI)
+        return tn_fail(err, TN_DECLINED, "npu", "attention with ALiBi; scores that lean are not performed there");
+    if (site->features & TN_HAS_CHOSEN_KEYS)
+        return tn_fail(err, TN_DECLINED, "npu", "attention to chosen keys is not there yet");
+    return TN_OK;
 }
 
 const ascend_operation ascend_attention = {.op = TN_OP_ATTENTION, .supports = attention_supports, .body = attention};

@@ -203,6 +203,8 @@ static void delta(npu_run *r)
 
 static tn_status delta_supports(const tn_site *site, tn_error *err)
 {
+    if (site->features & TN_HAS_CHANNEL_DECAY)
+        return tn_fail(err, TN_DECLINED, "npu", "a decay for each channel is not there yet");
     tn_status status = npu_supports_param(site, TN_ROLE_DECAY, err);
     status = status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
     return status == TN_OK ? npu_needs("aclnnExp aclnnRsqrt aclnnSoftplus aclnnClamp", err) : status;

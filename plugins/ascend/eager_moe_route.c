@@ -293,6 +293,8 @@ static bool needs_least(const tn_site *site)
 static tn_status route_supports(const tn_site *site, tn_error *err)
 {
     tn_score score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    if (score > TN_SCORE_TOPK_SIGMOID)
+        return tn_fail(err, TN_DECLINED, "npu", "score: %s is not there yet", tn_axis_value_name(TN_AXIS_SCORE, score));
     if ((site->features & TN_HAS_GROUPS) && score != TN_SCORE_SOFTMAX && score != TN_SCORE_SIGMOID)
         return tn_fail(err, TN_DECLINED, "npu",
                        "a router that chooses among the logits of its best %lld of %lld groups",

@@ -14,31 +14,33 @@ typedef struct attention_case {
     bool sinks, holes; /* holes: slots that are not used, and a query before all keys                  */
     bool both_sides;
     bool slopes; /* ALiBi                                                                    */
+    bool chosen; /* some keys are kept from some queries, the last query has none                 */
 } attention_case;
 
 static const attention_case cases[] = {
-    {3, 5, 2, 2, 0, 0.0, false, false, false, false},  {4, 7, 4, 2, 0, 0.0, false, true, false, false},
-    {5, 6, 4, 1, 3, 0.0, false, false, false, false},  {4, 6, 2, 1, 0, 2.0, false, true, false, false},
-    {3, 5, 4, 2, 2, 0.0, true, true, false, false},    {4, 5, 4, 4, 0, 1.5, true, false, false, false},
-    {1, 1, 1, 1, 0, 0.0, false, false, false, false},  {0, 4, 2, 1, 0, 0.0, true, false, false, false},
-    {3, 0, 2, 1, 0, 0.0, true, false, false, false},   {140, 140, 1, 1, 0, 0.0, true, true, false, false},
-    {2, 300, 1, 1, 0, 3.0, false, true, false, false}, {4, 7, 4, 2, 0, 0.0, false, true, false, true},
-    {5, 6, 4, 1, 3, 1.5, true, false, false, true},    {5, 5, 2, 1, 0, 0.0, false, true, true, false},
-    {6, 6, 4, 2, 3, 0.0, true, false, true, false},
+    {3, 5, 2, 2, 0, 0.0, false, false, false, false, false},  {4, 7, 4, 2, 0, 0.0, false, true, false, false, false},
+    {5, 6, 4, 1, 3, 0.0, false, false, false, false, false},  {4, 6, 2, 1, 0, 2.0, false, true, false, false, false},
+    {3, 5, 4, 2, 2, 0.0, true, true, false, false, false},    {4, 5, 4, 4, 0, 1.5, true, false, false, false, false},
+    {1, 1, 1, 1, 0, 0.0, false, false, false, false, false},  {0, 4, 2, 1, 0, 0.0, true, false, false, false, false},
+    {3, 0, 2, 1, 0, 0.0, true, false, false, false, false},   {140, 140, 1, 1, 0, 0.0, true, true, false, false, false},
+    {2, 300, 1, 1, 0, 3.0, false, true, false, false, false}, {4, 7, 4, 2, 0, 0.0, false, true, false, true, false},
+    {5, 6, 4, 1, 3, 1.5, true, false, false, true, false},    {5, 5, 2, 1, 0, 0.0, false, true, true, false, false},
+    {6, 6, 4, 2, 3, 0.0, true, false, true, false, false},    {5, 9, 4, 2, 0, 0.0, true, true, false, false, true},
+    {3, 280, 2, 1, 0, 0.0, false, false, false, false, true},
 };
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
 static tn_call make_call(const attention_case *c, tn_dtype dtype)
 {
-    tn_call call = optest_call(TN_OP_ATTENTION, dtype, 5, 1);
+    tn_call call = optest_call(TN_OP_ATTENTION, dtype, c->chosen ? 6 : 5, 1);
     tn_site *site = optest_site_of(&call);
     site->num[TN_NUM_SCALE] = 0.375; /* a number of every type                                       */
     site->dim[TN_DIM_WINDOW] = c->window;
     site->num[TN_NUM_SOFTCAP] = c->softcap;
     site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) |
                      (c->sinks ? TN_HAS_SINKS : 0) | (c->both_sides ? TN_HAS_BOTH_SIDES : 0) |
-                     (c->slopes ? TN_HAS_ALIBI : 0);
+                     (c->slopes ? TN_HAS_ALIBI : 0) | (c->chosen ? TN_HAS_CHOSEN_KEYS : 0);
     site->num[TN_NUM_ALPHA] = 0.5;
     tn_tensor slopes = optest_zeros(TN_F32, 1, &c->heads);
     for (int64_t h = 0; h < c->heads; h++)
@@ -56,6 +58,10 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
         optest_set(&call.in[3], i, (double)(c->keys - c->tokens + i % c->tokens));
     for (int64_t i = 0; i < BATCH * c->keys; i++)
         optest_set(&call.in[4], i, (double)(i % c->keys));
+    if (c->chosen)
+        call.in[5] = optest_zeros(TN_I32, 3, (int64_t[]){BATCH, c->tokens, c->keys});
+    for (int64_t i = 0; c->chosen && i < BATCH * c->tokens * c->keys; i++)
+        optest_set(&call.in[5], i, i / c->keys % c->tokens != c->tokens - 1 && i % 3 != 1);
     if (c->holes) {
         optest_set(&call.in[3], 0, -1.0);
         for (int64_t b = 0; b < BATCH; b++) {
@@ -148,7 +154,8 @@ static void load(const tn_call *call, const attention_case *c, int64_t b, int64_
     for (int64_t i = 0; i < DV; i++)
         t->g[i] = optest_at(&call->grads->out[0], at4(&call->grads->out[0], b, token, head) + i);
     for (int64_t s = 0; s < c->keys; s++) {
-        t->index[s] = (int64_t)optest_at(&call->in[4], b * c->keys + s);
+        bool kept = !c->chosen || optest_at(&call->in[5], (b * c->tokens + token) * c->keys + s) != 0.0;
+        t->index[s] = kept ? (int64_t)optest_at(&call->in[4], b * c->keys + s) : -1;
         for (int64_t i = 0; i < D; i++)
             t->k[s][i] = optest_at(&call->in[1], at4(&call->in[1], b, s, kv_head) + i);
         for (int64_t i = 0; i < DV; i++)

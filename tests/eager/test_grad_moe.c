@@ -32,7 +32,12 @@ static const struct {
     {TN_SCORE_SOFTMAX, TN_HAS_RENORM | TN_HAS_EXPERT_SCALE},
     {TN_SCORE_SOFTMAX, TN_HAS_EXPERT_SCALE | TN_HAS_ROUTE_SCALE},
     {TN_SCORE_SIGMOID, TN_HAS_RENORM | TN_HAS_EXPERT_SCALE},
+    {TN_SCORE_SPARSEMIXER, 0},
+    {TN_SCORE_SPARSEMIXER, TN_HAS_ROUTE_SCALE},
 };
+
+/* Of TN_SCORE_SPARSEMIXER: all experts are near; differences would jump where one comes or goes. */
+static const double ALL_NEAR = 3;
 
 static tn_call route_call(int kind, uint64_t more, tn_dtype dtype, int64_t tokens, int64_t hidden, int64_t experts,
                           int64_t k, bool bias)
@@ -42,6 +47,7 @@ static tn_call route_call(int kind, uint64_t more, tn_dtype dtype, int64_t token
     site->meaning[TN_AXIS_SCORE] = (int32_t)routers[kind].score;
     site->features = routers[kind].features | more;
     site->num[TN_NUM_SCALE] = 2.5;
+    site->num[TN_NUM_MARGIN] = ALL_NEAR;
     site->dim[TN_DIM_GROUPS] = 3;
     site->dim[TN_DIM_TOP_GROUPS] = 2;
     site->dim[TN_DIM_TOP_K] = k;
@@ -83,8 +89,13 @@ static double route_loss(const difference *d)
             all += l[e];
         }
         for (int64_t j = 0; j < k; j++) {
-            v[j] = l[(int64_t)optest_at(&call->out[1], t * k + j)];
+            int64_t e = (int64_t)optest_at(&call->out[1], t * k + j);
+            v[j] = l[e];
             chosen += v[j];
+            if (score == TN_SCORE_SPARSEMIXER) { /* among what was not chosen before                     */
+                v[j] /= all;
+                all -= l[e];
+            }
         }
         double divisor = features & TN_HAS_RENORM || score == TN_SCORE_TOPK_SOFTMAX ? chosen
                          : score == TN_SCORE_SOFTMAX                                ? all
@@ -129,6 +140,28 @@ START_TEST(routers_by_finite_differences)
 }
 END_TEST
 
+/* Logits are the inputs: only what is near the best takes part, and the second is chosen without the first. */
+START_TEST(sparse_weights)
+{
+    static const double logits[] = {1.5, 2.0, 1.97, -1.0};
+    tn_call call = route_call(0, 0, TN_F32, 1, 4, 4, 2, false);
+    tn_site *site = optest_site_of(&call);
+    tn_tensor router = optest_zeros(TN_F32, 2, (int64_t[]){4, 4});
+    for (int64_t e = 0; e < 4; e++) {
+        optest_set(&router, 5 * e, 1);
+        optest_set(&call.in[0], e, logits[e]);
+    }
+    site->meaning[TN_AXIS_SCORE] = TN_SCORE_SPARSEMIXER;
+    site->num[TN_NUM_MARGIN] = 0.02;
+    optest_param(site, TN_ROLE_ROUTER, &router, 1);
+    optest_run(&call);
+    ck_assert_double_eq(optest_at(&call.out[1], 0), 1);
+    ck_assert_double_eq(optest_at(&call.out[1], 1), 2);
+    ck_assert_double_eq_tol(optest_at(&call.out[0], 0), 1 / (1 + exp(-0.03)), 1e-6);
+    ck_assert_double_eq(optest_at(&call.out[0], 1), 1);
+}
+END_TEST
+
 /* What is divided by at least so much is not divided by the sum: weights are as if scaled, and so are gradients. */
 START_TEST(a_sum_counts_at_least)
 {
@@ -155,6 +188,8 @@ START_TEST(the_choice_is_that_of_forward)
 {
     for (int kind = 0; kind < (int)(sizeof routers / sizeof *routers); kind++) {
         const int64_t tokens = 130, experts = 12, k = 4;
+        if (routers[kind].score == TN_SCORE_SPARSEMIXER) /* others that are near have gradients, too     */
+            continue;
         tn_call call = route_call(kind, 0, TN_F32, tokens, experts, experts, k, false);
         if (routers[kind].score == TN_SCORE_SOFTMAX)
             optest_site_of(&call)->features |= TN_HAS_RENORM;
@@ -224,7 +259,7 @@ int main(void)
 {
     TCase *tc = optest_suite("eager: gradients of routers", 120);
     tcase_add_loop_test(tc, routers_by_finite_differences, 0, (int)(sizeof routers / sizeof *routers));
-    suite_add(tc, a_sum_counts_at_least, the_choice_is_that_of_forward, scores_that_are_not_numbers,
+    suite_add(tc, sparse_weights, a_sum_counts_at_least, the_choice_is_that_of_forward, scores_that_are_not_numbers,
               no_tokens_and_no_upstream_gradient);
     return suite_run();
 }
