@@ -300,6 +300,18 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
     return true;
 }
 
+bool build_number(graph_builder *b, graph_module *module, const char *name, int32_t ndim, float *out)
+{
+    const int64_t one = 1;
+    uint32_t bits = 0;
+    tn_tensor t;
+    if (!module || !build_tensor(b, module, name, ndim, &one, &t))
+        return false;
+    b->status = device_download(b->device, &bits, t.data, tn_dtype_size(t.dtype), b->err);
+    convert_to_f32(&bits, t.dtype, out, 1);
+    return b->status == TN_OK;
+}
+
 /* ---- sites ------------------------------------------------------------------------------------ */
 
 graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_site *outer)

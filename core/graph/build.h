@@ -67,6 +67,9 @@ bool build_has(graph_builder *b, const graph_module *module, const char *name);
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out);
 
+/* The element of the tensor "<module path>.<name>", which has no other: ndim 0 or 1. In the model's dtype. */
+bool build_number(graph_builder *b, graph_module *module, const char *name, int32_t ndim, float *out);
+
 /* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's), or with its last two dimensions
  * changed over: the file has them in the other order, shape is that of the result. */
 typedef struct build_form {

@@ -69,6 +69,7 @@ typedef struct decoder_spec {
      * afterwards. */
     const char *act_key, *act; /* "hidden_act", "silu"                                         */
     const char *eps_key;       /* "rms_norm_eps"                                               */
+    const char *positions_key; /* "max_position_embeddings", where nothing rotates                  */
     const char *final_norm;    /* "norm"; "": there is none                                      */
     parts_norm_kind norm;      /* TN_NORM_W, 1e-6; class_name is filled in                        */
     decoder_norms norms;       /* input_layernorm, post_attention_layernorm                       */

@@ -21,13 +21,18 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .kv_heads = 32, .differ = differ};
-    moe_parts_spec experts = {
-        .names = &names, .experts = 64, .top_k = 8, .inter = 1024, .scale = 2.5, .groups = 1, .top_groups = 1};
+    moe_parts_spec experts = {.names = &names,
+                              .experts = 64,
+                              .top_k = 8,
+                              .inter = 1024,
+                              .shared_inter = 1,
+                              .scale = 2.5,
+                              .groups = 1,
+                              .top_groups = 1};
     decoder_read(config, &s);
     s.layer.attention.head_norm = &s.norm;
     s.layer.attention.window = decoder_window(config, 4096);
     routed_sigmoid(config, &s, &experts);
-    s.layer.moe.shared_inter = s.layer.moe.inter * config_i64(config, "num_shared_experts", 1, 0, 1 << 10);
     return decoder_build(b, config, &s);
 }
 

@@ -13,7 +13,11 @@ typedef struct mla {
     graph_site *site;          /* ATTENTION                                                      */
     tn_site *absorb, *expand;  /* GROUPED_MATMUL by head: queries to latents, latents to values  */
     tn_site *copy, *row_scale; /* row_scale: or NULL                                             */
+    graph_site *index_q, *index_k, *index_norm, *index_w;
+    tn_site *choose; /* of an indexer of its own, or NULL                                        */
     int64_t heads, kv_rank, nope, rope, v;
+    mla_indexer indexer;
+    bool unrotated;
 } mla;
 
 /* ---- reading ------------------------------------------------------------------------------------ */
@@ -42,7 +46,7 @@ static void read_rope(const config_reader *c, decoder_spec *s, mla_spec *m)
         config_fail(c, "partial_rotary_factor", "gives a rotary size of %lld, qk_rope_head_dim is %lld",
                     (long long)rope.dim, (long long)m->rope);
     double mscale = rope.mscale_all != 0 ? rope_tables_yarn_scale(rope.factor, rope.mscale_all) : 1;
-    m->scale = mscale * mscale / sqrt((double)(m->nope + m->rope));
+    m->scale *= mscale * mscale;
 }
 
 void mla_read(const config_reader *c, decoder_spec *s, mla_spec *m)
@@ -60,9 +64,52 @@ void mla_read(const config_reader *c, decoder_spec *s, mla_spec *m)
     if (s->layer.attention.kv_heads != m->heads)
         config_fail(c, "num_key_value_heads", "is %lld, latent attention has num_attention_heads, %lld",
                     (long long)s->layer.attention.kv_heads, (long long)m->heads);
-    read_rope(c, s, m);
+    m->scale = 1 / sqrt((double)(m->nope + m->rope));
+    if (m->unrotated)
+        s->rope_count = 0;
+    else
+        read_rope(c, s, m);
     s->layer.mixer = &mla_mixer;
     s->layer.mixer_spec = m;
+}
+
+/* Room for what an indexer chooses, for all layers of a call. */
+static void chosen_build(graph_builder *b, graph_module *model, const void *spec, void *state)
+{
+    (void)b, (void)model, (void)spec, (void)state;
+}
+
+static tn_tensor chosen_forward(graph_run *r, const void *state, const tn_tensor *h)
+{
+    (void)state;
+    steps_chosen_room(r);
+    return *h;
+}
+
+static const stage_kind chosen = {0, chosen_build, chosen_forward};
+
+void mla_read_indexed(const config_reader *c, decoder_spec *s, mla_spec *m, int64_t heads, bool pairs)
+{
+    mla_indexer *x = &m->indexer;
+    mla_read(c, s, m);
+    x->heads = config_i64(c, "index_n_heads", heads, 1, MAX_DIM);
+    x->dim = config_i64(c, "index_head_dim", 128, 1, MAX_DIM);
+    x->top_k = config_i64(c, "index_topk", 2048, 1, INT32_MAX);
+    x->rope = 1;
+    if (m->q_rank == 0)
+        config_fail(c, "q_lora_rank", "is null, and the indexer's queries are made of that latent");
+    if (x->dim < m->rope)
+        config_fail(c, "index_head_dim", "is %lld, less than qk_rope_head_dim %lld", (long long)x->dim,
+                    (long long)m->rope);
+    s->rope[1] = s->rope[0];
+    s->rope[1].site = (parts_rope_spec){.function = pairs ? s->rope[0].site.function : "apply_rotary_pos_emb",
+                                        .variant = "indexer",
+                                        .style = pairs ? s->rope[0].site.style : TN_ROPE_HALF,
+                                        .heads = x->heads,
+                                        .kv_heads = 1,
+                                        .head_dim = x->dim};
+    s->rope_count = 2;
+    s->first = &chosen;
 }
 
 /* ---- building ----------------------------------------------------------------------------------- */
@@ -77,7 +124,21 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
     s->site.dim[TN_DIM_KV_HEADS] = 1;
     s->site.num[TN_NUM_SCALE] = spec->scale;
+    s->site.features = spec->indexer.heads > 0 ? TN_HAS_CHOSEN_KEYS : 0;
     return s;
+}
+
+static void build_indexer(graph_builder *b, graph_module *parent, const mla_spec *spec, mla *a)
+{
+    static const parts_norm_kind norm = {.class_name = "LayerNorm", .layer_norm = true, .bias = true, .eps = 1e-6};
+    const mla_indexer *x = &spec->indexer;
+    graph_module *m = build_module(b, parent, "indexer", x->class_name);
+    a->index_q = parts_linear(b, m, "wq_b", spec->q_rank, x->heads * x->dim, false, NULL);
+    a->index_k = parts_linear(b, m, "wk", spec->hidden, x->dim, false, NULL);
+    a->index_norm = parts_norm(b, m, "k_norm", &norm, x->dim, false);
+    a->index_w = parts_linear(b, m, "weights_proj", spec->hidden, x->heads, false, NULL);
+    if ((a->choose = build_step(b, m, TN_OP_CHOOSE_KEYS, x->dim)))
+        a->choose->dim[TN_DIM_TOP_K] = x->top_k;
 }
 
 /* A product with a matrix of every head: to absorb what would meet keys, or to expand values. */
@@ -156,7 +217,13 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
     mla *a = state;
     int64_t heads = spec->heads, rank = spec->kv_rank;
     graph_module *m = build_module(b, layer, "self_attn", spec->class_name);
-    *a = (mla){.heads = heads, .kv_rank = rank, .nope = spec->nope, .rope = spec->rope, .v = spec->v};
+    *a = (mla){.heads = heads,
+               .kv_rank = rank,
+               .nope = spec->nope,
+               .rope = spec->rope,
+               .v = spec->v,
+               .indexer = spec->indexer,
+               .unrotated = spec->unrotated};
     a->site = build_attention(b, m, spec);
     build_queries(b, m, spec, a);
     a->kv_a = parts_linear(b, m, "kv_a_proj_with_mqa", spec->hidden, rank + spec->rope, spec->bias, NULL);
@@ -164,6 +231,8 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
     build_kv_b(b, m, spec, a);
     a->o = parts_linear(b, m, "o_proj", heads * spec->v, spec->hidden, spec->bias, NULL);
     a->copy = build_step(b, m, TN_OP_COPY, rank);
+    if (spec->indexer.heads > 0 && !spec->indexer.borrows)
+        build_indexer(b, m, spec, a);
     if (spec->scale_q)
         a->row_scale = build_step(b, m, TN_OP_ROW_SCALE, heads * (spec->nope + spec->rope));
 }
@@ -171,8 +240,11 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
 static model_layer mla_cache(const void *from)
 {
     const mla_spec *spec = from;
-    return (model_layer){
-        .kv_heads = 1, .head_dim = spec->kv_rank + spec->rope, .v_head_dim = spec->kv_rank, .v_in_k = true};
+    return (model_layer){.kv_heads = 1,
+                         .head_dim = spec->kv_rank + spec->rope,
+                         .v_head_dim = spec->kv_rank,
+                         .v_in_k = true,
+                         .index_dim = spec->indexer.borrows ? 0 : spec->indexer.dim};
 }
 
 /* ---- running ------------------------------------------------------------------------------------ */
@@ -219,7 +291,8 @@ static tn_tensor absorbed(graph_run *r, const mla *a, const mixer_place *at, con
 {
     int64_t n = a->heads, dim = a->nope + a->rope, wide = a->kv_rank + a->rope;
     tn_tensor nope = steps_heads(r, q, 0, n, a->nope, dim), rot = steps_heads(r, q, a->nope, n, a->rope, dim);
-    steps_rope(r, at->ropes[0], 0, &rot, k_rot);
+    if (!a->unrotated)
+        steps_rope(r, at->ropes[0], 0, &rot, k_rot);
     if (a->row_scale)
         steps_row_scale(r, a->row_scale, q, &r->q_scale);
     tn_tensor all = steps_take(r, r->dtype, 2, (int64_t[]){q->shape[0], n * wide});
@@ -228,6 +301,19 @@ static tn_tensor absorbed(graph_run *r, const mla *a, const mixer_place *at, con
     each_head(r, a, a->absorb, &nope, &latent);
     steps_copy(r, a->copy, &rot, &shared);
     return steps_heads(r, &all, 0, n, wide, wide);
+}
+
+/* The keys of this call join those of the layer, and those that each query is given are chosen. */
+static void choose(graph_run *r, const mla *a, const mixer_place *at, const tn_tensor *x, const tn_tensor *latent)
+{
+    const mla_indexer *index = &a->indexer;
+    tn_tensor q = steps_linear(r, a->index_q, latent), k = steps_linear(r, a->index_k, x);
+    tn_tensor w = steps_linear(r, a->index_w, x);
+    steps_norm_in_place(r, a->index_norm, &k);
+    tn_tensor q_heads = steps_heads(r, &q, 0, index->heads, index->dim, index->dim);
+    tn_tensor k_head = steps_heads(r, &k, 0, 1, index->dim, index->dim);
+    steps_rope(r, at->ropes[index->rope], index->rope, &q_heads, &k_head);
+    steps_choose_keys(r, a->choose, at->layer, &q_heads, &k_head, &w);
 }
 
 static tn_tensor mla_forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x)
@@ -239,6 +325,8 @@ static tn_tensor mla_forward(graph_run *r, const void *state, const mixer_place 
         q = steps_linear(r, a->q_a, x);
         steps_norm_in_place(r, a->q_norm, &q);
     }
+    if (a->choose)
+        choose(r, a, at, x, &q);
     q = steps_linear(r, a->q_b, &q);
     tn_tensor kv = steps_linear(r, a->kv_a, x), latent = steps_columns(&kv, 0, a->kv_rank);
     tn_tensor k_rot = steps_heads(r, &kv, a->kv_rank, 1, a->rope, a->rope), k = steps_heads(r, &kv, 0, 1, wide, wide);

@@ -26,6 +26,7 @@ static void fill_route(graph_site *s, const moe_parts_spec *spec)
     s->site.dim[TN_DIM_TOP_GROUPS] = groups ? spec->top_groups : 0;
     s->site.num[TN_NUM_SCALE] = spec->scale;
     s->site.num[TN_NUM_EPS] = spec->least_sum;
+    s->site.num[TN_NUM_MARGIN] = spec->margin;
 }
 
 static void fill_experts(graph_site *s, const moe_parts_spec *spec, tn_layout layout)

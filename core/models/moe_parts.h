@@ -51,6 +51,7 @@ typedef struct moe_parts_spec {
     tn_score score;             /* 0: softmax                                                            */
     int64_t groups, top_groups; /* of the router's; 0 or 1 groups: none                                   */
     double scale;               /* factor of the weights; 0: none                                        */
+    double margin;              /* of TN_SCORE_SPARSEMIXER                                               */
     double least_sum;           /* TN_NUM_EPS of MOE_ROUTE                                               */
     double limit, alpha;        /* of TN_ACT_CLAMPED_SWIGLU                                              */
     tn_layout stacked;          /* of stacked tensors; 0: TN_LAYOUT_STACKED_OI                           */

@@ -1,6 +1,8 @@
 /* Linear, norm, MLP, rotation: modules that are the same in most modeling files. */
 #include "models/parts.h"
 
+#include "base/convert.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -100,6 +102,31 @@ static double normal_quantile(double share)
     return (low + high) / 2;
 }
 
+/* log(1 + e^x), rounded to dtype. */
+static float softplus(float x, tn_dtype dtype)
+{
+    uint32_t bits = 0;
+    float y = x > 20.0f ? x : log1pf(expf(x));
+    convert_from_f32(&y, dtype, &bits, 1);
+    convert_to_f32(&bits, dtype, &y, 1);
+    return y;
+}
+
+/* The parameters of xIELU become numbers of the site: its factors above and below 0 are softplus of what files have. */
+static void read_xielu(graph_builder *b, graph_module *m, tn_site *site)
+{
+    float p = 0, n = 0, beta = 0, eps = 0;
+    graph_module *act = build_module(b, m, "act_fn", "XIELUActivation");
+    build_number(b, act, "alpha_p", 1, &p);
+    build_number(b, act, "alpha_n", 1, &n);
+    build_number(b, act, "beta", 0, &beta);
+    build_number(b, act, "eps", 0, &eps);
+    site->num[TN_NUM_ALPHA] = softplus(p, b->dtype);
+    site->num[TN_NUM_ALPHA_N] = beta + softplus(n, b->dtype);
+    site->num[TN_NUM_BETA] = beta;
+    site->num[TN_NUM_EPS] = eps;
+}
+
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer)
 {
@@ -130,6 +157,8 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
                        TN_ROLE_UP, TN_ROLE_UP_BIAS);
     mlp_projection(b, s, GRAPH_PART_DOWN, parts_linear_of(spec->linear, b, m, n->down, inter, hidden, spec->bias, s),
                    TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS);
+    if (spec->act == TN_ACT_XIELU && !gated)
+        read_xielu(b, m, &s->site);
     s->site.meaning[TN_AXIS_ACT] = spec->act;
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
     s->site.features |= (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
@@ -190,6 +219,7 @@ tn_act parts_act(const config_reader *config, const char *key, const char *fallb
                                        {"laplace", TN_ACT_LAPLACE},
                                        {"gelu_10", TN_ACT_GELU_10},
                                        {"sqrtsoftplus", TN_ACT_SQRT_SOFTPLUS},
+                                       {"xielu", TN_ACT_XIELU},
                                        {0}};
     return (tn_act)config_choice(config, key, fallback, acts);
 }

@@ -5,7 +5,8 @@
 #include "models/decoder.h"
 
 /* Reads them, and sets them as those of most layers: n_routed_experts (or an older name), num_experts_per_tok,
- * moe_intermediate_size, n_shared_experts, routed_scaling_factor, n_group, topk_group. defaults: the class's, with
+ * moe_intermediate_size, n_shared_experts, routed_scaling_factor, n_group, topk_group, some of them also by the names
+ * that other files have. defaults: the class's, with
  * shared_inter counting experts; score, names and features as they are. */
 void routed_read(const config_reader *config, decoder_spec *spec, const moe_parts_spec *defaults);
 

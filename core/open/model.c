@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 static char *path_in(const char *folder, const char *name)
@@ -82,7 +83,8 @@ static tn_status find_arch(tn_model *m, tn_error *err)
     const char *class_name = config_list_str(&root, "architectures", 0);
     const char *known = m->wrapper ? m->wrapper->class_name : m->arch->class_name;
     m->base = is_base(class_name, known);
-    if (strcmp(class_name, known) != 0 && !m->base)
+    /* PhiMoEForCausalLM of older files is PhimoeForCausalLM. */
+    if (strcasecmp(class_name, known) != 0 && !m->base)
         config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
                     known, type);
     return status;

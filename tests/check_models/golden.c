@@ -74,7 +74,7 @@ static config_reader text_config(const config_reader *root)
 static bool has_delta_net(const config_reader *c)
 {
     const char *type = config_str(c, "model_type", "");
-    bool delta = !strncmp(type, "qwen3_next", 10) || !strncmp(type, "qwen3_5", 7);
+    bool delta = !strncmp(type, "qwen3_next", 10) || !strncmp(type, "qwen3_5", 7) || !strcmp(type, "kimi_linear");
     for (int64_t i = 0; i < config_list(c, "layer_types"); i++)
         delta = delta || !strcmp(config_list_str(c, "layer_types", i), "linear_attention");
     return delta;
