@@ -39,7 +39,8 @@ static const unread known[] = {
 };
 
 /* Their heads for several tokens are layers behind the last. */
-static const char *const with_layers_behind[] = {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "minimax_m2"};
+static const char *const with_layers_behind[] = {"deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite",
+                                                 "glm4v_moe",   "glm_moe_dsa",  "hy_v3",    "minimax_m2"};
 
 bool models_leaves(const char *model_type, int64_t layers, const char *name)
 {
