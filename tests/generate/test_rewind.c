@@ -25,8 +25,13 @@ static void feed(tn_session *s, const int64_t *ids, int64_t tokens, float *last)
 static const struct {
     const char *model;
     int64_t to;
-} ways[] = {
-    {"llama", 3}, {"qwen3_moe", 0}, {"deepseek_v2", 20}, {"qwen2_sliding", TOKENS - 6 - CHUNK}, {"gpt_oss", 33}};
+} ways[] = {{"llama", 3},
+            {"qwen3_moe", 0},
+            {"deepseek_v2", 20},
+            {"qwen2_sliding", TOKENS - 6 - CHUNK},
+            {"gpt_oss", 33},
+            {"deepseek_v32", 20},
+            {"mimo_v2_flash", TOKENS - 6 - CHUNK}};
 
 START_TEST(another_text_may_follow)
 {
@@ -67,6 +72,7 @@ static const struct {
     const char *model, *why;
 } lost[] = {{"qwen3_next", "keep a state"},
             {"lfm2", "keep a state"},
+            {"kimi_linear", "keep a state"},
             {"qwen2_sliding", "were overwritten"},
             {"llama_dynamic", "have followed the length"}};
 

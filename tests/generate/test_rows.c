@@ -23,7 +23,7 @@ static void fill(prompts *p)
 {
     for (int64_t i = 0; i < ROWS * LONGEST; i++) {
         p->mask[i] = i % LONGEST >= LONGEST - lengths[i / LONGEST];
-        p->ids[i] = p->mask[i] ? (i * 37 + 11) % 200 + 3 : 0;
+        p->ids[i] = p->mask[i] ? (i * 37 + 11) % 120 + 3 : 0;
     }
     p->batch = (tn_batch){.size = sizeof p->batch, .rows = ROWS, .tokens = LONGEST, .ids = p->ids, .mask = p->mask};
 }
@@ -72,7 +72,8 @@ static int on_row_token(void *ctx, int64_t row, int64_t id)
 }
 
 /* Windows, states that tokens update, experts. */
-static const char *const models[] = {"llama", "qwen2_sliding", "qwen3_next", "lfm2", "qwen3_moe", "gemma3_text"};
+static const char *const models[] = {"llama",     "qwen2_sliding", "qwen3_next",  "lfm2",
+                                     "qwen3_moe", "gemma3_text",   "kimi_linear", "deepseek_v32"};
 
 /* The rows end at different times, and one that ended changes nothing in the others. */
 START_TEST(rows_are_what_they_are_alone)
