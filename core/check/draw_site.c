@@ -224,8 +224,12 @@ tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_er
         d->site.num[TN_NUM_BETA] = 0.5;
         d->site.num[TN_NUM_EPS] = -0x1p-20;
     }
-    if (d->site.meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && d->site.num[TN_NUM_MARGIN] == 0)
+    if (d->site.meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && d->site.num[TN_NUM_MARGIN] == 0) {
         d->site.num[TN_NUM_MARGIN] = 0.02;
+        d->site.features &=
+            ~(TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_EXPERT_SCALE | TN_HAS_GROUPS | TN_HAS_GROUP_PAIRS);
+        d->site.dim[TN_DIM_GROUPS] = d->site.dim[TN_DIM_TOP_GROUPS] = 0;
+    }
     size_t bytes = place_params(d, row, NULL, &count);
     d->tensors = calloc(count + 1, sizeof *d->tensors);
     d->memory = aligned_alloc(64, bytes ? bytes : 64);
