@@ -300,6 +300,7 @@ START_TEST(matrices_of_several_types_are_drawn)
     tn_error err = TN_ERROR_INIT;
     int mixed = 0;
     impl.match.takes[TN_AXIS_WEIGHT] = TN_TAKES(TN_Q4_K) | TN_TAKES(TN_Q8_0) | TN_TAKES(TN_U4);
+    impl.match.takes[TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU); /* xielu has no gate                       */
     impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(_i ? TN_LAYOUT_EXPERT_LIST : TN_LAYOUT_SPLIT);
     size_t count = verify_plugin_sites_draw(&impl, TN_BF16, false, sites);
     for (size_t i = 0; i < count; i++) {
