@@ -1,9 +1,8 @@
 /* Modules, sites and their tensors, taken from a checkpoint. What they are called is said in models. */
 #include "graph/build.h"
 
-#include "base/convert.h"
-
 #include "base/blocks.h"
+#include "base/convert.h"
 #include "base/tensor.h"
 #include "graph/placing.h"
 #include "op/op.h"
