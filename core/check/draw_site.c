@@ -27,7 +27,7 @@ bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
         return layouts >> value & 1;
     if (axis == TN_AXIS_ACT && value == TN_ACT_XIELU)
         return op == TN_OP_MLP;
-    return op != TN_OP_ADD_RMS_NORM || axis != TN_AXIS_NORM || value != TN_NORM_W_GATED;
+    return op != TN_OP_ADD_RMS_NORM || axis != TN_AXIS_NORM || !op_norm_is_gated(value);
 }
 
 tn_site draw_site_plain(tn_op op)
@@ -44,7 +44,7 @@ tn_site draw_site_plain(tn_op op)
                 site.meaning[axis] = v;
     for (size_t dim = 0; dim < sizeof sizes / sizeof *sizes; dim++)
         site.dim[dim] = row->dims >> dim & 1 ? sizes[dim] : 0;
-    if (op == TN_OP_GATED_DELTA_RULE) { /* value heads are the more                                */
+    if (op == TN_OP_GATED_DELTA_RULE || op == TN_OP_SELECTIVE_SCAN) { /* value heads are the more      */
         site.dim[TN_DIM_Q_HEADS] = sizes[TN_DIM_KV_HEADS];
         site.dim[TN_DIM_KV_HEADS] = sizes[TN_DIM_Q_HEADS];
     }
@@ -71,8 +71,15 @@ void draw_site_add(tn_site *site, uint64_t feature)
         {TN_HAS_CHUNK, {TN_DIM_CHUNK}, {5}, 0, 0},
         {TN_HAS_SOFTCAP, {0}, {0}, TN_NUM_SOFTCAP, 30},
         {TN_HAS_ALIBI, {0}, {0}, TN_NUM_ALPHA, 0.5},
+        {TN_HAS_STEP_LIMITS, {0}, {0}, TN_NUM_LEAST, 0.5}, /* which some steps lie without            */
+        {TN_HAS_STEP_LIMITS, {0}, {0}, TN_NUM_LIMIT, 1},
     };
     site->features |= feature;
+    if (feature & TN_HAS_GROUPS && site->op == TN_OP_RMS_NORM) { /* groups of a row, none of which is chosen */
+        site->dim[TN_DIM_GROUPS] = 3;
+        site->dim[TN_DIM_WIDTH] = (site->dim[TN_DIM_WIDTH] + 2) / 3 * 3;
+        return;
+    }
     if (feature & (TN_HAS_SHARED_GATE | TN_HAS_SHARED_BIAS))
         draw_site_add(site, TN_HAS_SHARED_EXPERT);
     if (feature & TN_HAS_GROUP_PAIRS)

@@ -319,16 +319,29 @@ static tn_status draw_delta(drawing *d)
     return TN_OK;
 }
 
+/* The same of steps. */
+static tn_status draw_scan(drawing *d)
+{
+    inputs_profile profile = d->profile;
+    place_row_index(d, &d->call->in[5]);
+    for (int i = 0; i < 5; i++) {
+        d->profile = i == 0 ? profile : INPUTS_PLAIN;
+        draw_normal(d, &d->call->in[i]);
+    }
+    return TN_OK;
+}
+
 /* Operations whose inputs are more than random numbers. */
 static tn_status (*drawer_of(tn_op op))(drawing *d)
 {
     static const struct {
         tn_op op;
         tn_status (*draw)(drawing *d);
-    } drawers[] = {
-        {TN_OP_RMS_NORM, draw_norm},       {TN_OP_ROPE, draw_rope},           {TN_OP_MOE_ROUTE, draw_routed},
-        {TN_OP_MOE_BLOCK, draw_routed},    {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped},
-        {TN_OP_ATTENTION, draw_attention}, {TN_OP_SHORT_CONV, draw_filter},   {TN_OP_GATED_DELTA_RULE, draw_delta}};
+    } drawers[] = {{TN_OP_RMS_NORM, draw_norm},          {TN_OP_ROPE, draw_rope},
+                   {TN_OP_MOE_ROUTE, draw_routed},       {TN_OP_MOE_BLOCK, draw_routed},
+                   {TN_OP_MOE_EXPERTS, draw_experts},    {TN_OP_GROUPED_MATMUL, draw_grouped},
+                   {TN_OP_ATTENTION, draw_attention},    {TN_OP_SHORT_CONV, draw_filter},
+                   {TN_OP_GATED_DELTA_RULE, draw_delta}, {TN_OP_SELECTIVE_SCAN, draw_scan}};
     for (size_t i = 0; i < sizeof drawers / sizeof *drawers; i++)
         if (drawers[i].op == op)
             return drawers[i].draw;

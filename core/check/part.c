@@ -5,7 +5,7 @@
 
 bool part_by_token(tn_op op)
 {
-    return op != TN_OP_SHORT_CONV && op != TN_OP_GATED_DELTA_RULE;
+    return op != TN_OP_SHORT_CONV && op != TN_OP_GATED_DELTA_RULE && op != TN_OP_SELECTIVE_SCAN;
 }
 
 static bool is_batched(tn_op op)

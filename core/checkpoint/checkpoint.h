@@ -52,7 +52,7 @@ const char *config_key(const config_reader *c, int64_t index);
  * error; so is absence in the need_ form. A string lives as long as the file. */
 int64_t config_i64(const config_reader *c, const char *key, int64_t fallback, int64_t min, int64_t max);
 int64_t config_need_i64(const config_reader *c, const char *key, int64_t min, int64_t max);
-double config_f64(const config_reader *c, const char *key, double fallback); /* finite */
+double config_f64(const config_reader *c, const char *key, double fallback); /* finite: Infinity is 1.79e308 */
 bool config_bool(const config_reader *c, const char *key, bool fallback);
 const char *config_str(const config_reader *c, const char *key, const char *fallback);
 

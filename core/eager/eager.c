@@ -25,6 +25,7 @@ const eager_op *eager_find(tn_op op)
         &eager_row_scale,
         &eager_short_conv,
         &eager_gated_delta_rule,
+        &eager_selective_scan,
         &eager_stream_mix,
         &eager_stream_add,
         &eager_stream_mean,

@@ -3,7 +3,8 @@
  *     dx = r (h - n mean(h n)),  dweight = the sum over rows of g n,
  *
  * h = g w, g (1 + w) or g by variant. The gated norm y = t s, t = n w, s = silu(gate) has h = (g s) w,
- * dweight = sum (g s) n and dgate = g t silu'(gate). What automatic differentiation rounds is rounded: products with a
+ * dweight = sum (g s) n and dgate = g t silu'(gate). Where the gate comes first, u = x s takes the place of x,
+ * dx = du s and dgate = du x silu'(gate). What automatic differentiation rounds is rounded: products with a
  * weight in TN_NORM_W and TN_NORM_W_GATED, which happen in the model's type. The difference in dx cancels (all of it
  * where a row has one element) and is therefore formed in double, like the sums. */
 #include "eager/rms_norm.h"
@@ -57,7 +58,7 @@ static void piece_load(const grad_job *job, int64_t row, int64_t at, grad_piece 
 {
     const norm_job *norm = &job->norm;
     tn_dtype dtype = norm->x->dtype;
-    norm_load(norm->x, row, at, p->x, n);
+    norm_load_input(norm, norm->x, row, at, p->x, n);
     if (norm->add) {
         norm_load(norm->add, row, at, p->h, n);
         vec_add(p->x, p->h, n);
@@ -72,16 +73,17 @@ static void piece_load(const grad_job *job, int64_t row, int64_t at, grad_piece 
         times_1_plus(p->h, p->g, p->w, n);
         return;
     }
-    if (norm->variant == TN_NORM_W_GATED) {
+    if (norm->variant == TN_NORM_W_GATED || norm->variant == TN_NORM_W_GATED_F32) {
         norm_load(norm->gate, row, at, p->gate, n);
         vec_act(TN_ACT_SILU, TN_F32, p->gate, n);
         vec_mul(p->h, p->gate, n);
-        vec_round(p->h, n, dtype);
+        if (norm->variant == TN_NORM_W_GATED)
+            vec_round(p->h, n, dtype);
         memcpy(p->gate, p->g, (size_t)n * sizeof *p->g);
         memcpy(p->g, p->h, (size_t)n * sizeof *p->g);
     }
     vec_mul(p->h, p->w, n);
-    if (norm->variant != TN_NORM_W_F32)
+    if (rms_norm_rounds(norm->variant))
         vec_round(p->h, n, dtype);
 }
 
@@ -91,7 +93,7 @@ static void piece_others(const grad_job *job, int64_t block, int64_t row, int64_
 {
     const norm_job *norm = &job->norm;
     float t[VEC_CHUNK];
-    bool rounds = norm->variant == TN_NORM_W || norm->variant == TN_NORM_W_GATED;
+    bool rounds = rms_norm_rounds(norm->variant);
     if (norm->variant == TN_NORM_NO_WEIGHT)
         return;
     memcpy(t, p->x, (size_t)n * sizeof *t);
@@ -102,33 +104,51 @@ static void piece_others(const grad_job *job, int64_t block, int64_t row, int64_
     if (rounds)
         vec_round(p->g, n, norm->x->dtype);
     sums_add(&job->dw, block, at, p->g, n);
-    if (!wanted(job->dgate))
+    if (!wanted(job->dgate) || norm->variant == TN_NORM_GATED_W)
         return;
     vec_mul(t, p->w, n);
-    vec_round(t, n, norm->x->dtype);
+    if (rounds)
+        vec_round(t, n, norm->x->dtype);
     vec_mul(t, p->gate, n);
     norm_load(norm->gate, row, at, p->gate, n);
     vec_act_grad(TN_ACT_SILU, TN_F32, p->gate, t, n);
     norm_store(job->dgate, row, at, t, n);
 }
 
-/* Each piece is read before its gradients are written, so they may be the memory of the upstream ones. */
-static void grad_row(const grad_job *job, int64_t block, int64_t row)
+/* The gate came first: dx holds du, and becomes du s; dgate = du x silu'(gate). */
+static void gate_back(const grad_job *job, int64_t row, int64_t at, float *dx, int64_t n)
+{
+    const norm_job *norm = &job->norm;
+    float gate[VEC_CHUNK], t[VEC_CHUNK];
+    norm_load(norm->gate, row, at, gate, n);
+    norm_load(norm->x, row, at, t, n);
+    vec_mul(t, dx, n);
+    vec_act_grad(TN_ACT_SILU, TN_F32, gate, t, n);
+    vec_act(TN_ACT_SILU, TN_F32, gate, n);
+    vec_mul(dx, gate, n);
+    if (wanted(job->dgate))
+        norm_store(job->dgate, row, at, t, n);
+}
+
+/* A row or a group of it. Each piece is read before its gradients are written, so they may be the memory of the
+ * upstream ones. */
+static void grad_span(const grad_job *job, int64_t block, int64_t row, int64_t first)
 {
     const norm_job *norm = &job->norm;
     grad_piece p;
     float dx[VEC_CHUNK];
-    double squares = 0.0, product = 0.0, width = (double)norm->width;
-    for (int64_t at = 0; at < norm->width; at += VEC_CHUNK) {
-        int64_t n = norm_length(norm, at);
+    double squares = 0.0, product = 0.0, width = (double)norm->span;
+    int64_t end = first + norm->span;
+    for (int64_t at = first; at < end; at += VEC_CHUNK) {
+        int64_t n = norm_length(at, end);
         piece_load(job, row, at, &p, n);
         squares += vec_dot_wide(p.x, p.x, n);
         product += vec_dot_wide(p.h, p.x, n);
     }
     float scale = rms_norm_scale(norm, squares);
     double r = 1.0 / sqrt(squares / width + (double)norm->eps), c = r * r * r * (product / width);
-    for (int64_t at = 0; at < norm->width; at += VEC_CHUNK) {
-        int64_t n = norm_length(norm, at);
+    for (int64_t at = first; at < end; at += VEC_CHUNK) {
+        int64_t n = norm_length(at, end);
         piece_load(job, row, at, &p, n);
         combine(p.h, p.x, r, c, dx, n);
         if (norm->add) {
@@ -137,6 +157,8 @@ static void grad_row(const grad_job *job, int64_t block, int64_t row)
             vec_add(dx, p.h, n);
         }
         piece_others(job, block, row, at, scale, &p, n);
+        if (norm->variant == TN_NORM_GATED_W)
+            gate_back(job, row, at, dx, n);
         if (wanted(job->dx))
             norm_store(job->dx, row, at, dx, n);
         if (wanted(job->dr))
@@ -151,7 +173,8 @@ static void grad_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t block = begin; block < end; block++) {
         sums_clear(&job->dw, block);
         for (int64_t row = block * job->dw.block_rows; row < sums_end(&job->dw, block); row++)
-            grad_row(job, block, row);
+            for (int64_t first = 0; first < job->norm.width; first += job->norm.span)
+                grad_span(job, block, row, first);
     }
 }
 
@@ -168,7 +191,7 @@ static tn_status rms_norm_backward(const tn_call *call, tn_error *err)
     tn_status status = rms_norm_make(call, &job.norm, err);
     if (status != TN_OK)
         return status;
-    bool adds = job.norm.add != NULL, gated = job.norm.variant == TN_NORM_W_GATED;
+    bool adds = job.norm.add != NULL, gated = rms_norm_is_gated(job.norm.variant);
     const tn_param *weight = &grads->param[TN_ROLE_WEIGHT];
     job.g = &grads->out[adds ? 1 : 0];
     job.g_sum = adds ? &grads->out[0] : NULL;

@@ -6,7 +6,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *const axis_names[] = {"dtype", "weight", "norm", "rope", "act", "score", "layout"};
-static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight"};
+static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight", "gated_w", "w_gated_f32"};
 static const char *const rope_names[] = {"?",       "half",          "half_narrow", "interleaved",
                                          "complex", "deinterleaved", "half_f32"};
 static const char *const act_names[] = {"?",          "silu",    "gelu_tanh",  "gelu",           "relu",
@@ -20,10 +20,10 @@ static const char *const dim_names[] = {"width",      "hidden",   "inter",   "ou
                                         "q_heads",    "kv_heads", "experts", "top_k", "shared_inter", "groups",
                                         "top_groups", "window",   "head_v",  "chunk", "taps",         "streams"};
 static const char *const feature_names[] = {
-    "bias",        "renorm",      "shared_expert", "shared_gate", "correction_bias", "groups",     "route_scale",
-    "f32_routing", "f32_router",  "sparsity",      "partial",     "mrope",           "window",     "softcap",
-    "sinks",       "scales",      "zero_points",   "input_scale", "expert_scale",    "chunk",      "shared_bias",
-    "group_pairs", "mixed_types", "both_sides",    "alibi",       "channel_decay",   "chosen_keys"};
+    "bias",        "renorm",      "shared_expert", "shared_gate", "correction_bias", "groups",      "route_scale",
+    "f32_routing", "f32_router",  "sparsity",      "partial",     "mrope",           "window",      "softcap",
+    "sinks",       "scales",      "zero_points",   "input_scale", "expert_scale",    "chunk",       "shared_bias",
+    "group_pairs", "mixed_types", "both_sides",    "alibi",       "channel_decay",   "chosen_keys", "step_limits"};
 static const char *const role_names[] = {"weight",
                                          "bias",
                                          "gate",
@@ -56,7 +56,7 @@ static const char *const role_names[] = {"weight",
                                          "group_of_shared_up",
                                          "group_of_shared_down"};
 static const char *const num_names[] = {"eps",   "scale",   "softcap", "sparsity", "limit",
-                                        "alpha", "alpha_n", "beta",    "margin"};
+                                        "alpha", "alpha_n", "beta",    "margin",   "least"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)
 {
@@ -88,6 +88,11 @@ const char *tn_axis_value_name(tn_axis axis, int32_t value)
     if (axis == TN_AXIS_DTYPE || axis == TN_AXIS_WEIGHT)
         return tn_dtype_name((tn_dtype)value);
     return (int)axis >= 0 && (size_t)axis < COUNT(values) ? pick(values[axis].names, values[axis].count, value) : "?";
+}
+
+bool op_norm_is_gated(int32_t norm)
+{
+    return norm == TN_NORM_W_GATED || norm == TN_NORM_GATED_W || norm == TN_NORM_W_GATED_F32;
 }
 
 int32_t op_last_value(tn_axis axis)

@@ -130,6 +130,9 @@ bool op_fits(const char *spec, const tn_site *site, op_free *free_letters, const
 /* A call of the site, its tensors dense and without data, optional outputs included. shape.c */
 tn_call op_call_of(const op_row *row, const tn_site *site, const op_free *free_letters);
 
+/* Has this tn_norm a gate? meaning.c */
+bool op_norm_is_gated(int32_t norm);
+
 /* The last value of an axis, 0 for an axis that there is not; is there such a dimension? meaning.c */
 int32_t op_last_value(tn_axis axis);
 bool op_knows_dim(tn_dim dim);

@@ -54,8 +54,12 @@ tn_status rules_norm(const tn_site *site, tn_error *err)
     if (site->num[TN_NUM_EPS] < 0)
         return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
     /* The gate would have to be an input of the sum. */
-    if (site->op == TN_OP_ADD_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
+    if (site->op == TN_OP_ADD_RMS_NORM && op_norm_is_gated(site->meaning[TN_AXIS_NORM]))
         return tn_fail(err, TN_E_USAGE, site->path, "norm: a sum has no gated norm");
+    int64_t groups = site->dim[TN_DIM_GROUPS];
+    if ((site->features & TN_HAS_GROUPS) && (groups < 1 || site->dim[TN_DIM_WIDTH] % groups))
+        return tn_fail(err, TN_E_USAGE, site->path, "groups: %lld do not divide a row of %lld", (long long)groups,
+                       (long long)site->dim[TN_DIM_WIDTH]);
     return TN_OK;
 }
 
@@ -91,5 +95,17 @@ tn_status rules_delta(const tn_site *site, tn_error *err)
     if (v_heads % qk_heads)
         return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld value heads are no multiple of %lld key heads",
                        (long long)v_heads, (long long)qk_heads);
+    return TN_OK;
+}
+
+tn_status rules_scan(const tn_site *site, tn_error *err)
+{
+    int64_t groups = site->dim[TN_DIM_Q_HEADS], heads = site->dim[TN_DIM_KV_HEADS];
+    double least = site->num[TN_NUM_LEAST], limit = site->num[TN_NUM_LIMIT];
+    if (heads % groups)
+        return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld heads are no multiple of %lld groups",
+                       (long long)heads, (long long)groups);
+    if ((site->features & TN_HAS_STEP_LIMITS) && !(least >= 0 && least <= limit))
+        return tn_fail(err, TN_E_USAGE, site->path, "limit: steps lie within %g and %g", least, limit);
     return TN_OK;
 }

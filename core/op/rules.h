@@ -12,5 +12,6 @@ tn_status rules_mlp(const tn_site *site, tn_error *err);
 tn_status rules_rope(const tn_site *site, tn_error *err);
 tn_status rules_attention(const tn_site *site, tn_error *err);
 tn_status rules_delta(const tn_site *site, tn_error *err);
+tn_status rules_scan(const tn_site *site, tn_error *err);
 
 #endif

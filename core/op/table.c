@@ -6,7 +6,8 @@
 
 #define BIT(value) (1u << (value))
 #define QUANTISED (TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED)
-#define NORMS_WITH_WEIGHT (BIT(TN_NORM_W) | BIT(TN_NORM_1_PLUS_W) | BIT(TN_NORM_W_F32) | BIT(TN_NORM_W_GATED))
+#define NORMS_GATED (BIT(TN_NORM_W_GATED) | BIT(TN_NORM_GATED_W) | BIT(TN_NORM_W_GATED_F32))
+#define NORMS_WITH_WEIGHT (BIT(TN_NORM_W) | BIT(TN_NORM_1_PLUS_W) | BIT(TN_NORM_W_F32) | NORMS_GATED)
 #define ROUTING                                                                                                        \
     (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \
      TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER | TN_HAS_GROUP_PAIRS)
@@ -24,6 +25,12 @@ static double attention_operations(const tn_call *call)
 static double delta_operations(const tn_call *call)
 {
     return 8.0 * (double)tn_tensor_count(&call->in[0]) * (double)call->site->dim[TN_DIM_HEAD];
+}
+
+/* Of each token: forgetting, what is written to its state, and what is read of it. */
+static double scan_operations(const tn_call *call)
+{
+    return 5.0 * (double)tn_tensor_count(&call->in[0]) * (double)call->site->dim[TN_DIM_HEAD];
 }
 
 /* A few for each element that goes in. */
@@ -97,9 +104,11 @@ static const op_row rows[] = {
      .name = "RMS_NORM",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM),
      .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_GROUPS,
      .dims = BIT(TN_DIM_WIDTH),
+     .more_dims = BIT(TN_DIM_GROUPS),
      .nums = BIT(TN_NUM_EPS),
-     .in = {{.name = "x", .shape = "d*W"}, {.name = "gate", .shape = "d*W", .when = {.norms = BIT(TN_NORM_W_GATED)}}},
+     .in = {{.name = "x", .shape = "d*W"}, {.name = "gate", .shape = "d*W", .when = {.norms = NORMS_GATED}}},
      .out = {{.name = "y", .shape = "d*W"}},
      .param = {{.role = TN_ROLE_WEIGHT, .shape = "W", .when = {.norms = NORMS_WITH_WEIGHT}}},
      .in_place = 1,
@@ -305,6 +314,26 @@ static const op_row rows[] = {
      .in_place = 2,
      .operations = delta_operations,
      .check = rules_delta},
+    {.op = TN_OP_SELECTIVE_SCAN,
+     .name = "SELECTIVE_SCAN",
+     .needs = BIT(TN_AXIS_DTYPE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_STEP_LIMITS,
+     .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
+     .nums = BIT(TN_NUM_LEAST) | BIT(TN_NUM_LIMIT),
+     .in = {{.name = "x", .shape = "dBTKV"},
+            {.name = "state", .shape = "fBKDV"},
+            {.name = "b", .shape = "dBTND"},
+            {.name = "c", .shape = "dBTND"},
+            {.name = "dt", .shape = "dBTK"},
+            {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "y", .shape = "dBTKV"}, {.name = "state", .shape = "fBKDV"}},
+     .param = {{.role = TN_ROLE_DECAY, .shape = "K", .any_float = true},
+               {.role = TN_ROLE_BIAS, .shape = "K", .any_float = true},
+               {.role = TN_ROLE_WEIGHT, .shape = "K", .any_float = true}},
+     .in_place = 2,
+     .operations = scan_operations,
+     .check = rules_scan},
     {.op = TN_OP_SHORT_CONV,
      .name = "SHORT_CONV",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT),

@@ -61,7 +61,8 @@ static tn_site real_site(const tn_impl *impl, tn_dtype dtype, int shape)
         if (site.dim[dim] > 0 && size > 0)
             site.dim[dim] = verify_plugin_sites_fit(impl, (tn_dim)dim, size);
     }
-    if (impl->op == TN_OP_GATED_DELTA_RULE) { /* value heads are the more, and of the same size      */
+    if (impl->op == TN_OP_GATED_DELTA_RULE ||
+        impl->op == TN_OP_SELECTIVE_SCAN) { /* value heads are the more, and of the same size      */
         int64_t more = site.dim[TN_DIM_Q_HEADS];
         site.dim[TN_DIM_Q_HEADS] = site.dim[TN_DIM_KV_HEADS];
         site.dim[TN_DIM_KV_HEADS] = more;

@@ -176,7 +176,7 @@ static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
     /* A mean of many values of few columns may cancel to next to nothing, as above. */
     int64_t head = PICK(heads, i), least = impl->op == TN_OP_ATTENTION ? LEAST_SIDE : 0;
     set(site, impl, TN_DIM_HEAD, head > least ? head : least);
-    bool more_values = impl->op == TN_OP_GATED_DELTA_RULE;
+    bool more_values = impl->op == TN_OP_GATED_DELTA_RULE || impl->op == TN_OP_SELECTIVE_SCAN;
     set(site, impl, TN_DIM_Q_HEADS, more_values ? PICK(kv_heads, i) : PICK(q_heads, i));
     set(site, impl, TN_DIM_KV_HEADS, more_values ? PICK(q_heads, i) : PICK(kv_heads, i));
     set(site, impl, TN_DIM_TAPS, 2 + (int64_t)i % 4);
@@ -193,8 +193,9 @@ static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
         site->dim[TN_DIM_ROTARY] =
             verify_plugin_sites_fit(impl, TN_DIM_ROTARY, (site->dim[TN_DIM_HEAD] / 2 + 1) & ~INT64_C(1));
     if (site->features & TN_HAS_GROUPS) {
-        int64_t groups = site->dim[TN_DIM_GROUPS], n = site->dim[TN_DIM_EXPERTS];
-        site->dim[TN_DIM_EXPERTS] = verify_plugin_sites_fit(impl, TN_DIM_EXPERTS, (n + groups - 1) / groups * groups);
+        tn_dim all = impl->op == TN_OP_RMS_NORM ? TN_DIM_WIDTH : TN_DIM_EXPERTS;
+        int64_t groups = site->dim[TN_DIM_GROUPS], n = site->dim[all];
+        site->dim[all] = verify_plugin_sites_fit(impl, all, (n + groups - 1) / groups * groups);
     }
     if (op_find(impl->op)->nums >> TN_NUM_EPS & 1)
         site->num[TN_NUM_EPS] = i % 2 ? 1e-5 : 1e-6;

@@ -24,11 +24,13 @@ typedef enum tn_axis {
 } tn_axis;
 
 typedef enum tn_norm {
-    TN_NORM_W = 1,    /* y = rnd(rnd(n) * w): two roundings                                */
-    TN_NORM_1_PLUS_W, /* y = rnd(n * (1 + w)), the sum and product in f32                  */
-    TN_NORM_W_F32,    /* y = rnd(n * w), product in f32                                    */
-    TN_NORM_W_GATED,  /* y = rnd(rnd(rnd(n) * w) * silu(gate)), gate in f32                */
-    TN_NORM_NO_WEIGHT /* y = rnd(n)                                                        */
+    TN_NORM_W = 1,      /* y = rnd(rnd(n) * w): two roundings                                */
+    TN_NORM_1_PLUS_W,   /* y = rnd(n * (1 + w)), the sum and product in f32                  */
+    TN_NORM_W_F32,      /* y = rnd(n * w), product in f32                                    */
+    TN_NORM_W_GATED,    /* y = rnd(rnd(rnd(n) * w) * silu(gate)), gate in f32                */
+    TN_NORM_NO_WEIGHT,  /* y = rnd(n)                                                       */
+    TN_NORM_GATED_W,    /* y = rnd(n * w), n that of x * silu(gate), all in f32             */
+    TN_NORM_W_GATED_F32 /* y = rnd(n * w * silu(gate)), all in f32                         */
 } tn_norm;
 
 typedef enum tn_rope {
@@ -92,7 +94,7 @@ typedef enum tn_layout {
 #define TN_HAS_SHARED_EXPERT (UINT64_C(1) << 2)   /* block: an MLP added for every token      */
 #define TN_HAS_SHARED_GATE (UINT64_C(1) << 3)     /* ... times sigmoid(shared gate(x))        */
 #define TN_HAS_CORRECTION_BIAS (UINT64_C(1) << 4) /* route: added for choosing only           */
-#define TN_HAS_GROUPS (UINT64_C(1) << 5)          /* route: only the best groups take part    */
+#define TN_HAS_GROUPS (UINT64_C(1) << 5)          /* route: only the best groups take part; norm: TN_DIM_GROUPS */
 #define TN_HAS_ROUTE_SCALE (UINT64_C(1) << 6)     /* route: weights times TN_NUM_SCALE        */
 #define TN_HAS_F32_ROUTING (UINT64_C(1) << 7)     /* route: weights stay f32                  */
 #define TN_HAS_F32_ROUTER (UINT64_C(1) << 8)      /* route: logits in f32 whatever the dtype  */
@@ -114,6 +116,7 @@ typedef enum tn_layout {
 #define TN_HAS_ALIBI (UINT64_C(1) << 24)          /* attention: keys' positions count: TN_ROLE_DECAY   */
 #define TN_HAS_CHANNEL_DECAY (UINT64_C(1) << 25)  /* GATED_DELTA_RULE: each channel of a key forgets at its own rate */
 #define TN_HAS_CHOSEN_KEYS (UINT64_C(1) << 26)    /* attention: an input says which keys take part    */
+#define TN_HAS_STEP_LIMITS (UINT64_C(1) << 27)    /* scan: steps within TN_NUM_LEAST .. TN_NUM_LIMIT */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
@@ -144,11 +147,12 @@ typedef enum tn_num {
     /* MLP: gates not above mean + this * (population) deviation of their row become 0: the
      * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
-    TN_NUM_LIMIT = 4,   /* TN_ACT_CLAMPED_SWIGLU; CLAMP                                          */
+    TN_NUM_LIMIT = 4,   /* TN_ACT_CLAMPED_SWIGLU; CLAMP; TN_HAS_STEP_LIMITS                      */
     TN_NUM_ALPHA = 5,   /* TN_ACT_CLAMPED_SWIGLU, TN_ACT_XIELU; TN_HAS_ALIBI                     */
     TN_NUM_ALPHA_N = 6, /* TN_ACT_XIELU                                                        */
     TN_NUM_BETA = 7,    /* TN_ACT_XIELU                                                        */
     TN_NUM_MARGIN = 8,  /* TN_SCORE_SPARSEMIXER                                                */
+    TN_NUM_LEAST = 9,   /* TN_HAS_STEP_LIMITS                                                  */
     TN_NUM_MAX = 16
 } tn_num;
 
@@ -183,8 +187,9 @@ typedef enum tn_role {
     TN_ROLE_SHARED_GATE_BIAS = 19,   /* [Is]                                                  */
     TN_ROLE_SHARED_UP_BIAS = 20,
     TN_ROLE_SHARED_DOWN_BIAS = 21, /* [H]                                                     */
-    TN_ROLE_DECAY = 22,            /* GATED_DELTA_RULE: [K], log of the rate of forgetting; TN_HAS_ALIBI: [N], slopes */
-    TN_ROLE_FIRST_GROUP = 23,      /* [in] i32, the group of each column; see TN_ROLE_GROUP_OF  */
+    TN_ROLE_DECAY =
+        22, /* GATED_DELTA_RULE, SELECTIVE_SCAN: [K], log of the rate of forgetting; TN_HAS_ALIBI: [N], slopes */
+    TN_ROLE_FIRST_GROUP = 23, /* [in] i32, the group of each column; see TN_ROLE_GROUP_OF  */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,
     TN_ROLE_MAX = 96

@@ -29,8 +29,9 @@ extern "C" {
  * are those of tn_call. An optional output has no data where it is not wanted. */
 typedef enum tn_op {
     TN_OP_NONE = 0,
-    /* in x [..., W], gate [..., W] for TN_NORM_W_GATED; out y like x, and may be the same memory.
-     * n = x / sqrt(mean(x^2) + eps), in f32; then by variant, see tn_norm. */
+    /* in x [..., W], gate [..., W] for the gated variants; out y like x, and may be the same memory.
+     * n = x / sqrt(mean(x^2) + eps), in f32; then by variant, see tn_norm. With TN_HAS_GROUPS the mean is that of each
+     * of TN_DIM_GROUPS groups of W / groups elements. */
     TN_OP_RMS_NORM = 1,
     /* in h, r [..., W]; out h + r rounded to dt, which may be h's memory, and the norm of that sum. */
     TN_OP_ADD_RMS_NORM = 2,
@@ -85,6 +86,13 @@ typedef enum tn_op {
      * takes no part and gives zeros. Taking tokens in chunks (docs/writing-a-kernel.md) is the same within
      * rounding. TN_ROLE_DECAY, TN_ROLE_BIAS [K] of any float type. */
     TN_OP_GATED_DELTA_RULE = 11,
+    /* in x [B,T,K,Dv], state [B,K,D,Dv] f32, b, c [B,T,N,D], dt [B,T,K], index [B,T] i32; out y like x, state' like
+     * state; both may be the memory of x and state. N groups, K heads, a multiple of N: head h has the b and c of group
+     * h / (K / N). For each real token (index >= 0), M the state of a head, all in f32 but for what rnd says:
+     *     s = rnd(softplus(rnd(dt + TN_ROLE_BIAS))), with TN_HAS_STEP_LIMITS within TN_NUM_LEAST .. TN_NUM_LIMIT,
+     *     M = e^(-exp(TN_ROLE_DECAY) s) M + b (s x)^T, y = rnd(M^T c + TN_ROLE_WEIGHT x).
+     * Padding takes no part and gives zeros. TN_ROLE_DECAY, TN_ROLE_BIAS, TN_ROLE_WEIGHT [K] of any float type. */
+    TN_OP_SELECTIVE_SCAN = 16,
     /* Named for later: nothing performs these yet, and kernels for them are refused. */
     TN_OP_ATTENTION_LAYER = 12,
     TN_OP_DECODER_LAYER = 13,
