@@ -55,6 +55,7 @@ int64_t config_need_i64(const config_reader *c, const char *key, int64_t min, in
 double config_f64(const config_reader *c, const char *key, double fallback); /* finite: Infinity is 1.79e308 */
 bool config_bool(const config_reader *c, const char *key, bool fallback);
 const char *config_str(const config_reader *c, const char *key, const char *fallback);
+bool config_is_str(const config_reader *c, const char *key); /* is it there, and a string?            */
 
 /* Does key say more than nothing: is it there, and neither null, false, empty nor this number? text receives its value
  * as JSON, cut short where it is long. Never an error. */

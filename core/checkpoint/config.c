@@ -335,6 +335,11 @@ const char *config_str(const config_reader *c, const char *key, const char *fall
     return json_is_string(value) ? json_string_value(value) : fallback;
 }
 
+bool config_is_str(const config_reader *c, const char *key)
+{
+    return json_is_string(find(c, key));
+}
+
 static bool is_nothing(const json_t *value, double nothing)
 {
     return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||

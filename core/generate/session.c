@@ -106,13 +106,13 @@ static tn_status fetch(tn_session *s, const void *from, float *to, int64_t n, tn
 static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
 {
     chunk_sink *sink = ctx;
-    int64_t width = sink->s->shape->hidden;
-    if (!sink->outputs->hidden[index])
+    int64_t width = sink->s->shape->hidden, state = index - sink->s->shape->states_behind;
+    if (state < 0 || !sink->outputs->hidden[state])
         return;
     for (int64_t b = 0; b < sink->s->rows && sink->status == TN_OK; b++) {
         const char *from =
             (const char *)hidden->data + (size_t)(b * sink->tokens * width) * tn_dtype_size(hidden->dtype);
-        float *to = sink->outputs->hidden[index] + (b * sink->all_tokens + sink->begin) * width;
+        float *to = sink->outputs->hidden[state] + (b * sink->all_tokens + sink->begin) * width;
         sink->status = fetch(sink->s, from, to, sink->tokens * width, sink->err);
     }
 }
@@ -137,8 +137,9 @@ static void broken_logits(graph_run *r, const tn_session *s, int64_t row, int64_
     if (r->broken == 1)
         snprintf(where, sizeof where, "the embeddings give");
     else if (r->broken > 1)
-        snprintf(where, sizeof where, "layer %lld%s", (long long)r->broken - 2,
-                 r->broken - 1 == s->shape->layers ? " or the norm behind it gives" : " gives");
+        snprintf(where, sizeof where, "layer %lld%s",
+                 (long long)(r->broken - 1 < s->shape->layers ? r->broken - 2 : s->shape->layers - 1),
+                 r->broken - 1 >= s->shape->layers ? " or the norm behind it gives" : " gives");
     r->status = tn_fail(r->err, TN_E_VERIFY, "logits",
                         "NaN or infinity for token %lld of row %lld; the first stand in what %s; is the "
                         "checkpoint whole? Try --kernels=none, and --dtype f32",

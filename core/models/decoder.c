@@ -14,7 +14,8 @@ typedef struct decoder_layer {
     const feed_kind *feed, *tail;
     void *feed_state, *tail_state;
     graph_site *norm, *after_attention, *mlp_norm, *after_mlp; /* or NULL                          */
-    bool sums;                                                 /* decoder_norms.sums                             */
+    bool sums;                                                 /* decoder_norms.sums               */
+    bool alone;                                                /* there is no MLP                  */
 } decoder_layer;
 
 typedef struct decoder {
@@ -22,7 +23,7 @@ typedef struct decoder {
     model_layer *cache;
     decoder_layer *layers;
     tn_site *embed; /* steps, the others or NULL            */
-    tn_site *embed_factor, *residual_scale, *logit_scale, *softcap;
+    tn_site *embed_factor, *residual_scale, *logit_scale, *softcap, *copy;
     graph_site *norm, *head, *head_in; /* norm, head_in: or NULL                                   */
     graph_site *rope[MODEL_ROPES], *queries[MODEL_ROPES];
     bool borrows[MODEL_ROPES]; /* some layer that rotates so has no keys                             */
@@ -30,7 +31,12 @@ typedef struct decoder {
     void *first_state, *last_state;
     int64_t embed_width;
     bool parallel, normed_residual;
+    bool wide; /* h is f32 in a model of another type                                              */
 } decoder;
+
+/* Positions of a model of states alone whose file names no number: as many as a session may ask for without thinking.
+ */
+enum { UNBOUNDED = 1 << 20 };
 
 /* ---- building ----------------------------------------------------------------------------------- */
 
@@ -83,9 +89,12 @@ static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *
     const char *mlp = spec->mlp_name ? spec->mlp_name : "mlp";
     build_mixer(b, m, spec, l, &d->cache[i]);
     l->sums = s->norms.sums;
+    l->alone = spec->alone;
     l->feed = spec->feed;
     l->tail = spec->tail;
-    if (spec->feed)
+    if (spec->alone)
+        ;
+    else if (spec->feed)
         build_feed(b, m, spec->feed, spec->feed_spec, &l->feed_state);
     else
         l->mlp = spec->moe.experts > 0 ? moe_parts_block(b, m, mlp, &spec->moe)
@@ -93,11 +102,13 @@ static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *
                                        : parts_mlp_of(b, m, &spec->mlp, NULL);
     /* What the layers before left to be added belongs to the next norm, unless something came in between; the first
      * one has the embedding alone. */
-    bool left = i > 0 && leaves(&d->layers[i - 1]);
+    bool left = i > 0 && leaves(&d->layers[i - 1]) && !d->wide;
     l->norm = build_norm(b, m, s, s->norms.attention, left);
     l->after_attention = build_norm(b, m, s, s->norms.after_attention, false);
-    l->mlp_norm = build_norm(b, m, s, s->norms.mlp, true);
-    l->after_mlp = build_norm(b, m, s, s->norms.after_mlp, false);
+    if (!spec->alone) {
+        l->mlp_norm = build_norm(b, m, s, s->norms.mlp, true);
+        l->after_mlp = build_norm(b, m, s, s->norms.after_mlp, false);
+    }
     build_feed(b, m, spec->tail, spec->tail_spec, &l->tail_state);
 }
 
@@ -208,7 +219,7 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
     const char *positions = s->positions_key ? s->positions_key : "max_position_embeddings";
     d->shape.max_positions = s->context      ? s->context
                              : s->rope_count ? d->shape.rope[0].max_positions
-                                             : config_i64(c, positions, 2048, 1, INT32_MAX);
+                                             : config_i64(c, positions, s->no_attention ? UNBOUNDED : 2048, 1, INT32_MAX);
 }
 
 static void decoder_free(void *state)
@@ -264,6 +275,8 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->embed_width = s->embed_width ? s->embed_width : s->hidden;
     d->parallel = s->parallel;
     d->normed_residual = s->normed_residual;
+    d->shape.states_behind = s->states_behind;
+    d->wide = s->wide && b->dtype != TN_F32;
     graph_module *model =
         build_module(b, s->parent ? s->parent : b->graph->root, s->name ? s->name : "model", s->classes->model);
     const decoder_names names = s->names ? *s->names : (decoder_names){0};
@@ -276,7 +289,7 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->last = s->last;
     build_stage(b, model, s, s->first, &d->first_state);
     build_stage(b, model, s, s->last, &d->last_state);
-    bool left = b->status == TN_OK && leaves(&d->layers[s->layers - 1]);
+    bool left = b->status == TN_OK && leaves(&d->layers[s->layers - 1]) && !d->wide;
     parts_norm_kind last = s->norm;
     last.class_name = s->classes->final_norm ? s->classes->final_norm : last.class_name;
     const char *final_norm = s->final_norm ? s->final_norm : "norm";
@@ -286,8 +299,10 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     if (s->classes->rotary)
         build_module(b, model, "rotary_emb", s->classes->rotary);
     /* Sums that no norm has around it. */
-    if (s->norm.layer_norm || !s->norms.attention || s->layer.tail || s->layer.whole || s->first || !d->norm)
+    if (s->norm.layer_norm || !s->norms.attention || s->layer.tail || s->layer.whole || s->first || !d->norm || d->wide)
         build_step(b, model, TN_OP_ADD, s->hidden);
+    if (d->wide || s->layer.alone)
+        d->copy = build_step(b, model, TN_OP_COPY, s->hidden);
     d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
     build_ropes(b, c, s, d);
@@ -304,14 +319,33 @@ static const model_shape *decoder_shape(const void *state)
     return &((const decoder *)state)->shape;
 }
 
-/* h += more, where something is left to be added, and its norm; h itself where there is none. */
-static tn_tensor enter(graph_run *r, const graph_site *norm, const tn_tensor *h, const tn_tensor *more)
+/* h, or what it is in the model's type. */
+static tn_tensor narrow(graph_run *r, const decoder *d, const tn_tensor *h)
 {
-    if (more && norm)
+    if (!d->wide)
+        return *h;
+    tn_tensor x = steps_take(r, r->dtype, h->ndim, h->shape);
+    steps_copy(r, d->copy, h, &x);
+    return x;
+}
+
+/* h += more, where something is left to be added, and its norm; h itself where there is none. */
+static tn_tensor enter(graph_run *r, const decoder *d, const graph_site *norm, const tn_tensor *h,
+                       const tn_tensor *more)
+{
+    if (more && norm && !d->wide)
         return steps_add_norm(r, norm, h, more);
     if (more)
         steps_add(r, h, more);
-    return norm ? steps_norm(r, norm, h) : *h;
+    tn_tensor x = narrow(r, d, h);
+    return norm ? steps_norm(r, norm, &x) : x;
+}
+
+/* States are seen in the model's type. */
+static void capture(graph_run *r, const decoder *d, int64_t index, const tn_tensor *h)
+{
+    tn_tensor seen = narrow(r, d, h);
+    steps_capture(r, index, &seen);
 }
 
 /* The same before attention or MLP, where the norm may take h's place. */
@@ -361,9 +395,9 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
         more = NULL;
     }
     if (d->normed_residual)
-        steps_capture(r, i, h);
+        capture(r, d, i, h);
     tn_tensor x = enter_half(r, d, l->norm, h, more);
-    steps_capture(r, i, h);
+    capture(r, d, i, h);
     tn_tensor a = l->mixer ? l->mixer->forward(r, l->mixer_state, &at, &x) : gqa_forward(r, &l->attention, &at, &x);
     if (at.wanted < x.shape[0] / r->rows) {
         a = steps_last(&a, at.wanted);
@@ -381,6 +415,10 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
         return;
     }
     leave(r, d, l->after_attention, &a);
+    if (l->alone) { /* nothing comes behind: this is what is left                                  */
+        steps_copy(r, d->copy, &a, mlp);
+        return;
+    }
     if (d->parallel) {
         if (l->mlp_norm)
             x = steps_norm(r, l->mlp_norm, h);
@@ -419,6 +457,11 @@ static void decoder_forward(graph_run *r, const void *state)
         steps_change(r, d->embed_factor, &h);
     steps_media_embed(r, &h);
     tn_tensor mlp = steps_take(r, r->dtype, 2, (int64_t[]){h.shape[0], d->shape.hidden}), *more = NULL;
+    if (d->wide) {
+        tn_tensor wide = steps_take(r, TN_F32, 2, h.shape);
+        steps_copy(r, d->copy, &h, &wide);
+        h = wide;
+    }
     if (d->first)
         h = d->first->forward(r, d->first_state, &h);
     for (int64_t i = 0; i < d->shape.layers; i++) {
@@ -443,8 +486,10 @@ static void decoder_forward(graph_run *r, const void *state)
         steps_capture(r, d->shape.layers, &h);
         h = d->last->forward(r, d->last_state, &h);
     }
-    r->result = r->tokens > 0 ? enter(r, d->norm, &h, more) : h;
-    steps_capture(r, d->shape.layers, &r->result);
+    r->result = r->tokens > 0 ? enter(r, d, d->norm, &h, more) : narrow(r, d, &h);
+    if (d->shape.states_behind)
+        capture(r, d, d->shape.layers, &h);
+    steps_capture(r, d->shape.layers + d->shape.states_behind, &r->result);
 }
 
 static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor *x)

@@ -43,6 +43,7 @@ typedef struct decoder_layer_spec {
     gqa_spec attention;
     const mixer_kind *mixer; /* instead of attention, built from mixer_spec                       */
     const void *mixer_spec;
+    bool alone;           /* attention or mixer with its norm, and nothing behind                 */
     const char *mlp_name; /* NULL: mlp; "": its matrices are the layer's own                          */
     parts_mlp_spec mlp;
     moe_parts_spec moe;    /* instead of mlp where it has experts                                    */
@@ -81,8 +82,11 @@ typedef struct decoder_spec {
     bool no_intermediate;      /* the file may do without intermediate_size                        */
     int64_t inter_times;       /* ... which is then so many times hidden; 0: the architecture's matter */
     bool intermediates;        /* intermediate_size may be a list, which the architecture reads      */
+    bool no_attention;         /* none of the layers has any, and the file no keys of it           */
     bool parallel;             /* attention and MLP side by side                                   */
     bool normed_residual;      /* what a norm before a half gives takes h's place                     */
+    bool states_behind;        /* state i is what layer i gives, not what it is given              */
+    bool wide;                 /* layers are added to an h of f32 whatever the model's type          */
     bool tied;
     int64_t context;                /* most positions; 0: max_position_embeddings                       */
     decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */

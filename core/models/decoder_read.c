@@ -89,8 +89,10 @@ void decoder_read(const config_reader *c, decoder_spec *s)
     s->tied = config_bool(c, "tie_word_embeddings", config_bool(&around, "tie_word_embeddings", s->tied));
     s->theta = s->theta != 0 ? s->theta : 10000;
     read_norm(c, s);
-    read_attention(c, s, n);
-    read_rope(c, s);
+    if (!s->no_attention) {
+        read_attention(c, s, n);
+        read_rope(c, s);
+    }
     if (config_list(c, "layer_types") >= 0 && config_list(c, "layer_types") != s->layers)
         config_fail(c, "layer_types", "has %lld entries, num_hidden_layers is %lld",
                     (long long)config_list(c, "layer_types"), (long long)s->layers);

@@ -154,6 +154,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
         out->clamp->num[TN_NUM_LIMIT] = spec->clip;
     if (spec->v_scale != 0 && (out->v_scale = build_step(b, m, TN_OP_SCALE, spec->kv_heads * value_dim(spec))))
         out->v_scale->num[TN_NUM_SCALE] = spec->v_scale;
+    if (spec->k_scale != 0 && (out->k_scale = build_step(b, m, TN_OP_SCALE, spec->head_dim)))
+        out->k_scale->num[TN_NUM_SCALE] = spec->k_scale;
     if (spec->scale_q)
         out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
     if (spec->k_is_v && !spec->borrows)
@@ -286,6 +288,8 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
         steps_change(r, a->clamp, &h.k);
         steps_change(r, a->clamp, &h.v);
     }
+    if (a->k_scale)
+        steps_change(r, a->k_scale, &h.k);
     if (a->rope != GQA_NO_ROPE)
         steps_rope(r, (a->borrows ? at->queries : at->ropes)[a->rope], a->rope, &h.q, &h.k);
     if (a->norm_last)

@@ -29,6 +29,7 @@ typedef struct gqa_spec {
     double scale, softcap; /* of the scores; softcap 0: none                                       */
     tn_dtype alibi;        /* scores grow with the key's position, which slopes of this type multiply; 0: no */
     double alibi_scale;    /* ... times this                                                         */
+    double k_scale;        /* factor of keys, before they are rotated; 0: none                        */
     double clip;           /* q, k and v within -clip .. clip; 0: no                               */
     double v_scale;        /* factor of the values; 0: none                                        */
     bool qkv_bias, o_bias;
@@ -50,7 +51,7 @@ typedef struct gqa {
     tn_tensor q_weight, k_weight; /* [heads,D]: what normed heads are multiplied by, each by its row; or nothing */
     graph_site *site;             /* ATTENTION                                                     */
     tn_site *weigh;               /* the step that does                                            */
-    tn_site *clamp, *row_scale, *v_scale, *gate, *copy, *gather; /* steps, or NULL                            */
+    tn_site *clamp, *row_scale, *v_scale, *gate, *copy, *gather, *k_scale; /* steps, or NULL                            */
     int64_t heads, kv_heads, head_dim, v_dim, from_layer;
     int rope;
     bool fused, by_head, norm_full, norm_last, borrows;

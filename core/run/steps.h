@@ -15,7 +15,7 @@ typedef struct model_layer {
     bool v_in_k;                   /* values are the first v_head_dim elements of keys: one tensor holds both    */
     int64_t conv_width, conv_taps; /* state of a SHORT_CONV                                        */
     int64_t index_dim;             /* of the keys that an indexer scores                                             */
-    int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE                                 */
+    int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE or SELECTIVE_SCAN            */
 } model_layer;
 
 /* A factor for each token's queries that grows with its position. */
@@ -46,6 +46,7 @@ typedef struct model_shape {
     learnt_positions learnt;
     bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
     bool no_head;       /* there are no logits: the checkpoint is that of a base class                          */
+    int states_behind;  /* 1: hidden state i is what layer i gives, not what it is given; 0: as most models */
     int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
     const struct multimodal *media; /* what it knows of pictures and sounds (models); NULL: nothing   */
 } model_shape;
@@ -58,7 +59,7 @@ typedef struct run_cache {
     tn_tensor slot;              /* [B,T] i32: where each new token goes; -1: nowhere                     */
     tn_tensor kv_index;          /* [B,S] i32: which position lies in a slot; -1: none                    */
     tn_tensor conv;              /* [B,C,F-1]: what a SHORT_CONV goes on with                             */
-    tn_tensor state;             /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE goes on with                  */
+    tn_tensor state;             /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE or SELECTIVE_SCAN goes on with */
 } run_cache;
 
 enum { RUN_DEEP = 8 }; /* most layers that are given rows of pictures                              */
@@ -147,7 +148,8 @@ void steps_stream_add(graph_run *r, const tn_site *site, const tn_tensor *x, con
 tn_tensor steps_stream_mean(graph_run *r, const tn_site *site, const tn_tensor *x);
 /* Gives the rows of x the root mean square of those of like, in place. */
 void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *like);
-/* Called at each index, ascending; the capture sees each once. */
+/* Called with what each layer is given, and with the result, ascending; with model_shape.states_behind also with what
+ * the last layer gave. The capture sees each once. */
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
 /* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; rows of table [n,H]
@@ -167,6 +169,11 @@ tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, 
 /* The same of channels of the layer's state from channel on: of several convolutions. */
 tn_tensor steps_short_conv_part(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x,
                                 int64_t channel);
+/* x [B,T,K,Dv], b, c [B,T,N,D], dt [B,T,K] give y [B,T,K,Dv]. */
+typedef struct steps_scan_inputs {
+    tn_tensor x, b, c, dt;
+} steps_scan_inputs;
+tn_tensor steps_scan(graph_run *r, const graph_site *site, int64_t layer, const steps_scan_inputs *in);
 /* x becomes its gated norm. */
 void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate);
 /* Towers (steps_tower.c): what the host has in the arena (host NULL: zeros; nothing into one that measures); and

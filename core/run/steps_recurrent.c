@@ -35,6 +35,15 @@ tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, 
     return o;
 }
 
+tn_tensor steps_scan(graph_run *r, const graph_site *site, int64_t layer, const steps_scan_inputs *in)
+{
+    const run_cache *cache = &r->cache[layer];
+    tn_tensor y = steps_take(r, r->dtype, 4, in->x.shape);
+    perform(r, site, RUN_TENSORS(&in->x, &cache->state, &in->b, &in->c, &in->dt, &r->index),
+            RUN_TENSORS(&y, &cache->state));
+    return y;
+}
+
 void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate)
 {
     perform(r, site, RUN_TENSORS(x, gate), RUN_TENSORS(x));
