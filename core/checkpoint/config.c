@@ -1,6 +1,7 @@
 /* config.json: the only reader of it. */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "base/json_infinity.h"
 #include "base/json_memory.h"
 
 #include <inttypes.h>
@@ -46,21 +47,6 @@ static config_node *add_node(config_file *file, const config_node *parent, const
     return node;
 }
 
-/* Writers in Python say Infinity, which JSON has not: the largest number, of as many characters. */
-static const char infinity[] = "Infinity", largest[] = "1.79e308";
-
-static void spell_infinity(char *text, size_t size)
-{
-    bool inside = false;
-    for (size_t i = 0; i < size; i++)
-        if (text[i] == '"')
-            inside = !inside;
-        else if (inside && text[i] == '\\')
-            i++;
-        else if (!inside && size - i >= strlen(infinity) && !memcmp(text + i, infinity, strlen(infinity)))
-            memcpy(text + i, largest, strlen(largest));
-}
-
 static tn_status parse(config_file *file, tn_error *err)
 {
     char *text = NULL;
@@ -69,7 +55,7 @@ static tn_status parse(config_file *file, tn_error *err)
     if (status != TN_OK)
         return status;
     json_error_t at;
-    spell_infinity(text, size);
+    json_spell_infinity(text, size);
     json_memory_watch();
     file->json = json_loadb(text, size, 0, &at);
     free(text);
@@ -301,13 +287,12 @@ int64_t config_need_i64(const config_reader *c, const char *key, int64_t min, in
 /* Numbers, and the objects {"__float__": "Infinity"} that transformers writes since version 5. */
 static bool read_f64(const json_t *value, double *out)
 {
-    const char *word = json_string_value(json_object_get(value, "__float__"));
-    bool minus = word && word[0] == '-', infinite = word && !strcmp(word + minus, infinity);
-    if (infinite)
-        *out = minus ? -strtod(largest, NULL) : strtod(largest, NULL);
+    double infinite = json_infinity(json_string_value(json_object_get(value, "__float__")));
+    if (infinite != 0)
+        *out = infinite;
     else if (json_is_number(value))
         *out = json_number_value(value);
-    return infinite || json_is_number(value);
+    return infinite != 0 || json_is_number(value);
 }
 
 double config_f64(const config_reader *c, const char *key, double fallback)

@@ -88,6 +88,8 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     decoder_granite_factors(config, &s);
     if (strcmp(config_str(config, "position_embedding_type", ""), "rope")) {
+        rope_params unused; /* what is said of it must make sense all the same                        */
+        rope_config_read(config, &s.rope[0].config, &unused);
         s.layer.attention.rope = GQA_NO_ROPE;
         s.rope_count = 0;
     }

@@ -44,7 +44,8 @@ static int64_t head_size(const config_reader *c, const mamba_mixer_keys *k, int6
 void mamba_mixer_read(const config_reader *c, const mamba_mixer_keys *k, int64_t inner, mamba_mixer_spec *s)
 {
     enum { MOST_HEADS = 1 << 14, MOST_WIDTH = 1 << 12, MOST_EXPAND = 64 };
-    inner = inner ? inner : (int64_t)(config_f64(c, k->expand, 2) * (double)s->hidden);
+    bool given = inner != 0;
+    inner = given ? inner : (int64_t)(config_f64(c, k->expand, 2) * (double)s->hidden);
     s->heads = config_i64(c, k->heads, k->default_heads, 1, MOST_HEADS);
     s->head = head_size(c, k, inner, s->heads, MOST_WIDTH);
     s->groups = config_i64(c, k->groups, k->default_groups, 1, MOST_HEADS);
@@ -53,8 +54,8 @@ void mamba_mixer_read(const config_reader *c, const mamba_mixer_keys *k, int64_t
     s->conv_bias = config_bool(c, k->conv_bias, true);
     read_limits(c, s);
     if (s->head < 1 || s->heads * s->head != inner)
-        config_fail(c, k->heads, "is %lld: heads of %lld do not make up a width of %lld", (long long)s->heads,
-                    (long long)s->head, (long long)inner);
+        config_fail(c, k->heads, "is %lld: so many of %s %lld do not make up %lld%s%s", (long long)s->heads, k->head,
+                    (long long)s->head, (long long)inner, given ? "" : ", hidden_size times ", given ? "" : k->expand);
     if (s->heads % s->groups)
         config_fail(c, k->heads, "is %lld, no multiple of %s %lld", (long long)s->heads, k->groups,
                     (long long)s->groups);

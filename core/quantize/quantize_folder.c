@@ -4,6 +4,7 @@
 
 #include "base/blocks.h"
 #include "base/file.h"
+#include "base/json_infinity.h"
 #include "base/json_memory.h"
 #include "base/output.h"
 #include "checkpoint/safetensors.h"
@@ -233,8 +234,13 @@ static tn_status write_config(const folder *f)
 {
     json_error_t at;
     char *path = file_join(f->model->folder, "config.json");
+    size_t size = 0;
+    char *given = NULL;
+    if (path && file_read(path, FILE_LIMIT, &given, &size, f->err) == TN_OK)
+        json_spell_infinity(given, size);
     json_memory_watch();
-    json_t *root = path ? json_load_file(path, 0, &at) : NULL;
+    json_t *root = given ? json_loadb(given, size, 0, &at) : NULL;
+    free(given);
     json_t *how =
         json_pack("{s:s, s:s, s:s, s:[i, i], s:[s]}", "quant_method", "fp8", "fmt", "e4m3", "activation_scheme",
                   "dynamic", "weight_block_size", BLOCK, BLOCK, "modules_to_not_convert", "lm_head");

@@ -9,9 +9,9 @@
 #include <check.h>
 #include <string.h>
 
-static const tn_op ops[] = {TN_OP_SHORT_CONV, TN_OP_GATED_DELTA_RULE};
+static const tn_op ops[] = {TN_OP_SHORT_CONV, TN_OP_GATED_DELTA_RULE, TN_OP_SELECTIVE_SCAN};
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-enum { OPS = 2, TYPES = 3, MOST_TOKENS = 8195, MOST_STATE = 1 << 20 };
+enum { OPS = 3, TYPES = 3, MOST_TOKENS = 8195, MOST_STATE = 1 << 20 };
 
 static tn_status eager(const tn_call *call, tn_error *err)
 {

@@ -237,6 +237,27 @@ START_TEST(the_last_duplicate_wins)
 }
 END_TEST
 
+/* As Python writes it, and as transformers does since version 5; not inside strings. */
+START_TEST(infinity_is_a_large_number)
+{
+    config_file *file = open_text("{\"a\": Infinity, \"b\": [1, -Infinity], \"c\": \"\\\"Infinity\", "
+                                  "\"d\": {\"__float__\": \"Infinity\"}, \"e\": [{\"__float__\": \"-Infinity\"}], "
+                                  "\"f\": {\"__float__\": \"7\"}}");
+    config_reader root = config_root(file, &status, &err);
+    ck_assert(config_f64(&root, "a", 0) > 1e308 && isfinite(config_f64(&root, "a", 0)));
+    ck_assert(config_list_f64(&root, "b", 1) < -1e308);
+    ck_assert_str_eq(config_str(&root, "c", ""), "\"Infinity");
+    ck_assert(config_is_str(&root, "c") && !config_is_str(&root, "a") && !config_is_str(&root, "none"));
+    ck_assert_double_eq(config_f64(&root, "d", 0), config_f64(&root, "a", 0));
+    ck_assert_double_eq(config_list_f64(&root, "e", 0), config_list_f64(&root, "b", 1));
+    ck_assert_int_eq(status, TN_OK);
+    config_f64(&root, "f", 0);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    broken_expect(&err, TN_E_INPUT, "config.json", "'f' must be a number, it is an object", NULL);
+    config_close(file);
+}
+END_TEST
+
 START_TEST(what_is_not_a_config_is_refused)
 {
     expect_refused("", 0, "JSON");
@@ -286,7 +307,7 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, NULL);
     suite_add(tc, values_are_read, absent_and_null_leave_the_default, the_first_error_sticks, children_name_their_place,
               wrong_types_and_ranges_are_errors, a_word_is_one_of_those_known, lists_and_scalars,
-              an_object_may_have_known_keys_alone, the_last_duplicate_wins, what_is_not_a_config_is_refused,
-              a_config_that_is_no_file_is_refused, a_huge_config_is_not_read);
+              an_object_may_have_known_keys_alone, the_last_duplicate_wins, infinity_is_a_large_number,
+              what_is_not_a_config_is_refused, a_config_that_is_no_file_is_refused, a_huge_config_is_not_read);
     return suite_run();
 }

@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 2, TOKENS = 23, WIDTH = 6, TAPS = 4, HEADS = 2, DK = 4, DV = 3 };
+enum { ROWS = 2, TOKENS = 23, WIDTH = 6, TAPS = 4, HEADS = 2, DK = 4, DV = 3, LAYERS = 4 };
 
 static const model_layer layers[] = {
     {.conv_width = WIDTH, .conv_taps = TAPS},
     {.state_heads = HEADS, .state_k = DK, .state_v = DV},
     {.kv_heads = 1, .head_dim = 4, .v_head_dim = 4},
+    {.state_heads = HEADS, .state_k = DK, .state_v = DV},
 };
 
 typedef struct model {
-    graph_site conv, delta;
+    graph_site conv, delta, scan;
     kv_cache cache;
     arena arena;
     tn_tensor x, v, q, k, a, b; /* [ROWS, TOKENS, ..] */
@@ -26,15 +27,20 @@ typedef struct model {
 
 static void open_model(model *m)
 {
-    const model_shape shape = {.layers = 3, .layer = layers};
+    const model_shape shape = {.layers = LAYERS, .layer = layers};
     *m = (model){.conv.site = optest_site(TN_OP_SHORT_CONV, TN_F32),
-                 .delta.site = optest_site(TN_OP_GATED_DELTA_RULE, TN_F32)};
+                 .delta.site = optest_site(TN_OP_GATED_DELTA_RULE, TN_F32),
+                 .scan.site = optest_site(TN_OP_SELECTIVE_SCAN, TN_F32)};
     tn_tensor filter = optest_random(TN_F32, 2, (int64_t[]){WIDTH, TAPS}, 1);
     tn_tensor rate = optest_random(TN_F32, 1, (int64_t[]){HEADS}, 2);
     tn_tensor bias = optest_random(TN_F32, 1, (int64_t[]){HEADS}, 3);
     optest_param(&m->conv.site, TN_ROLE_WEIGHT, &filter, 1);
     optest_param(&m->delta.site, TN_ROLE_DECAY, &rate, 1);
     optest_param(&m->delta.site, TN_ROLE_BIAS, &bias, 1);
+    optest_param(&m->scan.site, TN_ROLE_DECAY, &rate, 1);
+    optest_param(&m->scan.site, TN_ROLE_BIAS, &bias, 1);
+    optest_param(&m->scan.site, TN_ROLE_WEIGHT, &rate, 1);
+    m->scan.site.dim[TN_DIM_HEAD] = DK;
     m->conv.site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
     m->conv.site.dim[TN_DIM_TAPS] = TAPS;
     m->delta.site.dim[TN_DIM_HEAD] = DK;
@@ -77,8 +83,8 @@ static void keep(const tn_tensor *part, int64_t first, tn_tensor *all)
                (size_t)(count * row) * sizeof(float));
 }
 
-/* All tokens, step of them a call; what the layers give goes to y and o. */
-static void run(model *m, int64_t step, tn_tensor *y, tn_tensor *o)
+/* All tokens, step of them a call; what the layers give goes to y, o and z. */
+static void run(model *m, int64_t step, tn_tensor *y, tn_tensor *o, tn_tensor *z)
 {
     static int32_t index[ROWS * TOKENS];
     tn_error err = TN_ERROR_INIT;
@@ -98,7 +104,10 @@ static void run(model *m, int64_t step, tn_tensor *y, tn_tensor *o)
                                 .a = piece(&m->a, first, count),
                                 .b = piece(&m->b, first, count)};
         tn_tensor conv = steps_short_conv(&r, &m->conv, 0, &x), delta = steps_delta_rule(&r, &m->delta, 1, &in);
+        const steps_scan_inputs scanned = {.x = in.v, .b = in.q, .c = in.k, .dt = in.a};
+        tn_tensor scan = steps_scan(&r, &m->scan, 3, &scanned);
         ck_assert_msg(r.status == TN_OK, "%s", err.message);
+        keep(&scan, first, z);
         keep(&conv, first, y);
         keep(&delta, first, o);
     }
@@ -110,12 +119,15 @@ START_TEST(pieces_and_reset)
     model m;
     open_model(&m);
     tn_tensor want_y = optest_zeros(TN_F32, 3, m.x.shape), want_o = optest_zeros(TN_F32, 4, m.v.shape);
-    run(&m, TOKENS, &want_y, &want_o);
+    tn_tensor want_z = optest_zeros(TN_F32, 4, m.v.shape);
+    run(&m, TOKENS, &want_y, &want_o, &want_z);
     ck_assert_int_eq(cache_length(&m.cache), TOKENS);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         tn_tensor y = optest_zeros(TN_F32, 3, m.x.shape), o = optest_zeros(TN_F32, 4, m.v.shape);
+        tn_tensor z = optest_zeros(TN_F32, 4, m.v.shape);
         cache_reset(&m.cache);
-        run(&m, steps[i], &y, &o);
+        run(&m, steps[i], &y, &o, &z);
+        optest_close(&z, &want_z, 0, 0, "scan");
         optest_close(&y, &want_y, 0, 0, "convolution");
         /* In chunks or token by token: some units of f32 of numbers up to 2. */
         optest_close(&o, &want_o, 64 * 0x1p-24, 0, "delta rule");
@@ -131,13 +143,15 @@ START_TEST(padding_takes_no_part)
     open_model(&m);
     tn_tensor y = optest_zeros(TN_F32, 3, m.x.shape), o = optest_zeros(TN_F32, 4, m.v.shape);
     tn_tensor other_y = optest_zeros(TN_F32, 3, m.x.shape), other_o = optest_zeros(TN_F32, 4, m.v.shape);
-    run(&m, TOKENS, &y, &o);
+    tn_tensor z = optest_zeros(TN_F32, 4, m.v.shape), other_z = optest_zeros(TN_F32, 4, m.v.shape);
+    run(&m, TOKENS, &y, &o, &z);
     for (int64_t i = TOKENS * WIDTH; i < (TOKENS + 9) * WIDTH; i++)
         optest_set(&m.x, i, 1000);
     for (int64_t i = TOKENS * HEADS * DV; i < (TOKENS + 9) * HEADS * DV; i++)
         optest_set(&m.v, i, 1000);
     cache_reset(&m.cache);
-    run(&m, TOKENS, &other_y, &other_o);
+    run(&m, TOKENS, &other_y, &other_o, &other_z);
+    optest_close(&other_z, &z, 0, 0, "scan");
     optest_close(&other_y, &y, 0, 0, "convolution");
     optest_close(&other_o, &o, 0, 0, "delta rule");
     close_model(&m);
@@ -149,7 +163,7 @@ START_TEST(bytes_are_those_of_states)
     model m;
     open_model(&m);
     size_t conv = ROWS * WIDTH * (TAPS - 1), state = ROWS * HEADS * DK * DV, kv = 2 * ROWS * 64 * 4;
-    ck_assert_uint_eq(m.cache.bytes, 4 * (conv + state + kv));
+    ck_assert_uint_eq(m.cache.bytes, 4 * (conv + 2 * state + kv));
     ck_assert_ptr_null(m.cache.k[0].data);
     ck_assert_ptr_null(m.cache.state[2]);
     close_model(&m);

@@ -15,7 +15,8 @@ static void set_at_most(json_t *config, const char *key, int64_t most)
 /* Lists of one entry per layer; lists of layers. */
 static void cut_list(const char *key, json_t *list, size_t old, size_t layers)
 {
-    static const char *const of_layers[] = {"moe_layers", "mlp_only_layers", "full_attn_idxs"};
+    static const char *const of_layers[] = {"moe_layers", "mlp_only_layers", "full_attn_idxs", "attn_layer_indices",
+                                            "hybrid_layer_ids"};
     bool names_layers = false;
     for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
         names_layers = names_layers || !strcmp(key, of_layers[i]);

@@ -1,0 +1,13 @@
+/* Inside core: infinity in the JSON that Python writes. JSON has none, nor has jansson. */
+#ifndef TENON_CORE_JSON_INFINITY_H
+#define TENON_CORE_JSON_INFINITY_H
+
+#include <stddef.h>
+
+/* In place of Infinity outside of strings, a number near the largest of a double, of as many characters. */
+void json_spell_infinity(char *text, size_t size);
+
+/* What "Infinity" or "-Infinity" stands for then; 0: word is another, or NULL. */
+double json_infinity(const char *word);
+
+#endif
