@@ -180,7 +180,7 @@ static bool place_has_sites(const plan *p, size_t place)
 static bool sums_by_call(tn_op op)
 {
     return op == TN_OP_LINEAR || op == TN_OP_ATTENTION || op == TN_OP_MOE_ROUTE || op == TN_OP_MOE_EXPERTS ||
-           op == TN_OP_GROUPED_MATMUL || op == TN_OP_GATED_DELTA_RULE || op == TN_OP_SHORT_CONV;
+           op == TN_OP_GROUPED_MATMUL || op == TN_OP_GATED_DELTA_RULE;
 }
 
 tn_status plan_check_same_bits(const plan *p, tn_error *err)

@@ -21,8 +21,8 @@
 #include <string.h>
 
 static const char *const tiers[] = {"c", "avx2", "avx512", "avx512bf16"};
-static const char *const files[] = {"cpu_linear", "npu_rmsnorm",   "npu_swiglu",
-                                    "npu_rope",   "cpu_attention", "cpu_delta_rule"};
+static const char *const files[] = {"cpu_linear",    "npu_rmsnorm",    "npu_swiglu",        "npu_rope",
+                                    "cpu_attention", "cpu_delta_rule", "cpu_selective_scan"};
 enum { TIERS = sizeof tiers / sizeof *tiers, FILES = sizeof files / sizeof *files };
 
 static const struct {

@@ -246,9 +246,9 @@ END_TEST
 START_TEST(the_tree_s_own_are_taken)
 {
     static const char *const files[] = {"cpu_attention", "cpu_delta_rule", "cpu_linear", "npu_moe",
-                                        "npu_rmsnorm",   "npu_rope",       "npu_swiglu"};
-    static const char *const models[] = {"qwen3",      "gemma2",    "mixtral",   "qwen3_moe",
-                                         "llama_gelu", "qwen3_odd", "qwen3_next"};
+                                        "npu_rmsnorm",   "npu_rope",       "npu_swiglu", "cpu_selective_scan"};
+    static const char *const models[] = {"qwen3",      "gemma2",    "mixtral",    "qwen3_moe",
+                                         "llama_gelu", "qwen3_odd", "qwen3_next", "mamba2"};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     char path[4300], model[64];
     const char *loaded;
@@ -360,7 +360,7 @@ int main(void)
 {
     TCase *c = suite_open("first use", 120);
     tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
-    ADD_SLOW_LOOP(c, the_tree_s_own_are_taken, 7);
+    ADD_SLOW_LOOP(c, the_tree_s_own_are_taken, 8);
     ADD_SLOW_LOOP(c, wrong_at_a_size_is_refused, COUNT(sizes));
     ADD_SLOW_LOOP(c, wrong_between_threads_is_refused, COUNT(threads));
     ADD_SLOW_LOOP(c, wrong_by_what_it_kept_is_refused, COUNT(state));

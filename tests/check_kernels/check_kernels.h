@@ -248,6 +248,6 @@ typedef struct check_test {
 #define CHECK_PRODUCTS (CHECK_VECTORS | TN_CPU_AMX_BF16)
 
 extern const check_test check_rms_norm, check_rope, check_mlp, check_moe, check_moe_route, check_grouped_matmul,
-    check_linear, check_delta_rule, check_attention;
+    check_linear, check_delta_rule, check_selective_scan, check_attention;
 
 #endif

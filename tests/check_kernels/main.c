@@ -15,7 +15,8 @@
 /* One line per contract. */
 static const check_test *const tests[] = {&check_rms_norm, &check_rope,       &check_mlp,
                                           &check_moe,      &check_moe_route,  &check_grouped_matmul,
-                                          &check_linear,   &check_delta_rule, &check_attention};
+                                          &check_linear,   &check_delta_rule, &check_selective_scan,
+                                          &check_attention};
 
 #define UP_TO_VNNI (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_VNNI)
 #define UP_TO_BF16 (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16)

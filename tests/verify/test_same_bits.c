@@ -1,6 +1,6 @@
-/* The same bits whatever the call: tn_compare_calls finds none other with the kernels, in every kind of model that
- * keeps no states, and names the layer where a kernel's numbers depend on the call; and drafts leave a text, and every
- * logit of it, as it was. */
+/* The same bits whatever the call: tn_compare_calls finds none other with the kernels, in every kind of model whose
+ * states do not depend on the call, and names the layer where a kernel's numbers depend on the call; and drafts leave a
+ * text, and every logit of it, as it was. */
 #include "process.h"
 #include "suite.h"
 #include "test_kernels.h"
@@ -15,7 +15,10 @@
 static const char *const models[] = {"llama",        "qwen3",     "gemma2",    "gemma3_text", "gemma3n_text",
                                      "gemma4_text",  "cohere2",   "gpt_oss",   "glm4",        "llama4_text",
                                      "mixtral",      "qwen3_moe", "qwen2_moe", "glm4_moe",    "granitemoe",
-                                     "ernie4_5_moe", "qwen3_win", "granite",   "starcoder2",  "ministral3"};
+                                     "ernie4_5_moe", "qwen3_win", "granite",   "starcoder2",  "ministral3",
+                                     "lfm2",         "mamba2",    "falcon_h1", "bamba",       "granitemoehybrid_pad"};
+/* From here on there are states, which do not go back. */
+enum { STATES_FROM = 20 };
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
 enum { MODELS = sizeof models / sizeof *models, DTYPES = sizeof dtypes / sizeof *dtypes };
 enum { TOKENS = 300, FEW = 70 };
@@ -78,7 +81,7 @@ START_TEST(kernels_keep_their_promise)
     for (size_t i = 0; i < DTYPES; i++) {
         tn_model *m = open_model(models[_i], dtypes[i], TOKENS);
         apply(m);
-        compare(m, i == 0 ? TOKENS : FEW, 6, line, sizeof line);
+        compare(m, i == 0 ? TOKENS : FEW, _i < STATES_FROM ? 6 : 5, line, sizeof line);
         ck_assert_msg(!*line, "%s %s: %s", models[_i], dtypes[i], line);
     }
 }
