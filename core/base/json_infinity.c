@@ -8,7 +8,7 @@
 static const char infinity[] = "Infinity", largest[] = "1.79e308";
 _Static_assert(sizeof infinity == sizeof largest, "nothing behind it moves");
 
-void json_spell_infinity(char *text, size_t size)
+void json_infinity_spell(char *text, size_t size)
 {
     size_t length = strlen(infinity);
     bool inside = false;

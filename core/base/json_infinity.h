@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* In place of Infinity outside of strings, a number near the largest of a double, of as many characters. */
-void json_spell_infinity(char *text, size_t size);
+void json_infinity_spell(char *text, size_t size);
 
 /* What "Infinity" or "-Infinity" stands for then; 0: word is another, or NULL. */
 double json_infinity(const char *word);

@@ -55,7 +55,7 @@ static tn_status parse(config_file *file, tn_error *err)
     if (status != TN_OK)
         return status;
     json_error_t at;
-    json_spell_infinity(text, size);
+    json_infinity_spell(text, size);
     json_memory_watch();
     file->json = json_loadb(text, size, 0, &at);
     free(text);

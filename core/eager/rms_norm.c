@@ -33,7 +33,7 @@ static void times_gate(const norm_job *job, int64_t row, int64_t at, float *t, i
     vec_mul(t, s, n);
 }
 
-void norm_load_input(const norm_job *job, const tn_tensor *from, int64_t row, int64_t at, float *out, int64_t n)
+void rms_norm_load(const norm_job *job, const tn_tensor *from, int64_t row, int64_t at, float *out, int64_t n)
 {
     norm_load(from, row, at, out, n);
     if (job->variant == TN_NORM_GATED_W)
@@ -87,13 +87,13 @@ static void norm_span(const norm_job *job, const tn_tensor *from, int64_t row, i
     int64_t end = first + job->span;
     for (int64_t i = first; i < end; i += VEC_CHUNK) {
         int64_t n = norm_length(i, end);
-        norm_load_input(job, from, row, i, t, n);
+        rms_norm_load(job, from, row, i, t, n);
         total += (double)sum_squares(t, n);
     }
     float scale = rms_norm_scale(job, total);
     for (int64_t i = first; i < end; i += VEC_CHUNK) {
         int64_t n = norm_length(i, end);
-        norm_load_input(job, from, row, i, t, n);
+        rms_norm_load(job, from, row, i, t, n);
         vec_scale(t, n, scale);
         norm_finish(job, row, i, t, n, from->dtype);
         norm_store(job->y, row, i, t, n);

@@ -50,7 +50,7 @@ static inline void norm_store(const tn_tensor *t, int64_t row, int64_t at, const
 }
 
 /* rms_norm.c: n elements of what is normalised: those of from, times silu(gate) where that comes first. */
-void norm_load_input(const norm_job *job, const tn_tensor *from, int64_t row, int64_t at, float *out, int64_t n);
+void rms_norm_load(const norm_job *job, const tn_tensor *from, int64_t row, int64_t at, float *out, int64_t n);
 
 /* rms_norm.c: the factor of a row or group with this sum of squares. */
 float rms_norm_scale(const norm_job *job, double sum_squares);

@@ -58,7 +58,7 @@ static void piece_load(const grad_job *job, int64_t row, int64_t at, grad_piece 
 {
     const norm_job *norm = &job->norm;
     tn_dtype dtype = norm->x->dtype;
-    norm_load_input(norm, norm->x, row, at, p->x, n);
+    rms_norm_load(norm, norm->x, row, at, p->x, n);
     if (norm->add) {
         norm_load(norm->add, row, at, p->h, n);
         vec_add(p->x, p->h, n);

@@ -237,7 +237,7 @@ static tn_status write_config(const folder *f)
     size_t size = 0;
     char *given = NULL;
     if (path && file_read(path, FILE_LIMIT, &given, &size, f->err) == TN_OK)
-        json_spell_infinity(given, size);
+        json_infinity_spell(given, size);
     json_memory_watch();
     json_t *root = given ? json_loadb(given, size, 0, &at) : NULL;
     free(given);
