@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- what sites mean ---------------------------------------------------------------------------- */
 
@@ -178,7 +179,8 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
     refuse_more(b, m, spec);
     read_projection(b, m, n->gate, in, count, list);
     build_param(b, s, TN_ROLE_GATE, list, count);
-    read_projection(b, m, n->up, in, count, list);
+    if (strcmp(n->up, n->gate)) /* one matrix may be both                                         */
+        read_projection(b, m, n->up, in, count, list);
     build_param(b, s, TN_ROLE_UP, list, count);
     read_projection(b, m, n->down, out, count, list);
     build_param(b, s, TN_ROLE_DOWN, list, count);

@@ -38,6 +38,9 @@ static void cut_layers(json_t *config, int64_t layers)
         if (json_is_array(value))
             cut_list(key, value, (size_t)json_integer_value(old), (size_t)layers);
     }
+    const char *pattern = json_string_value(json_object_get(config, "hybrid_override_pattern"));
+    if (pattern && strlen(pattern) > (size_t)layers)
+        json_object_set_new(config, "hybrid_override_pattern", json_stringn(pattern, (size_t)layers));
     json_integer_set(old, layers);
     set_at_most(config, "first_k_dense_replace", layers - 1);
     set_at_most(config, "moe_layer_end_index", layers - 1);
