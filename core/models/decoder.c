@@ -329,6 +329,13 @@ static tn_tensor narrow(graph_run *r, const decoder *d, const tn_tensor *h)
     return x;
 }
 
+/* States are seen in the model's type. */
+static void capture(graph_run *r, const decoder *d, int64_t index, const tn_tensor *h)
+{
+    tn_tensor seen = narrow(r, d, h);
+    steps_capture(r, index, &seen);
+}
+
 /* h += more, where something is left to be added, and its norm; h itself where there is none. */
 static tn_tensor enter(graph_run *r, const decoder *d, const graph_site *norm, const tn_tensor *h,
                        const tn_tensor *more)
@@ -341,17 +348,10 @@ static tn_tensor enter(graph_run *r, const decoder *d, const graph_site *norm, c
     return norm ? steps_norm(r, norm, &x) : x;
 }
 
-/* States are seen in the model's type. */
-static void capture(graph_run *r, const decoder *d, int64_t index, const tn_tensor *h)
-{
-    tn_tensor seen = narrow(r, d, h);
-    steps_capture(r, index, &seen);
-}
-
 /* The same before attention or MLP, where the norm may take h's place. */
 static tn_tensor enter_half(graph_run *r, const decoder *d, const graph_site *norm, tn_tensor *h, const tn_tensor *more)
 {
-    tn_tensor x = enter(r, d->normed_residual ? NULL : norm, h, more);
+    tn_tensor x = enter(r, d, d->normed_residual ? NULL : norm, h, more);
     if (d->normed_residual)
         steps_norm_in_place(r, norm, h);
     return x;
