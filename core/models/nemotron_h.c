@@ -165,12 +165,12 @@ static void read_experts(const config_reader *config, decoder_spec *s, layer_spe
     specs->shared.inter = config_i64(config, "moe_shared_expert_intermediate_size", 7688, 1, 1 << 20);
 }
 
-static const decoder_names names = {.embed = "embeddings"};
+static const decoder_names modules = {.embed = "embeddings"};
 
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
-                      .names = &names,
+                      .names = &modules,
                       .act_key = "mlp_hidden_act",
                       .act = "relu2",
                       .eps_key = "layer_norm_epsilon",
