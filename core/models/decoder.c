@@ -217,9 +217,10 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
     d->shape.q_scale = s->q_scale;
     d->shape.restart_at = s->restarts && d->shape.rope[0].kind == ROPE_LONG ? (int64_t)d->shape.rope[0].original : 0;
     const char *positions = s->positions_key ? s->positions_key : "max_position_embeddings";
-    d->shape.max_positions = s->context      ? s->context
-                             : s->rope_count ? d->shape.rope[0].max_positions
-                                             : config_i64(c, positions, s->no_attention ? UNBOUNDED : 2048, 1, INT32_MAX);
+    d->shape.max_positions = s->context ? s->context
+                             : s->rope_count
+                                 ? d->shape.rope[0].max_positions
+                                 : config_i64(c, positions, s->no_attention ? UNBOUNDED : 2048, 1, INT32_MAX);
 }
 
 static void decoder_free(void *state)

@@ -51,7 +51,7 @@ typedef struct gqa {
     tn_tensor q_weight, k_weight; /* [heads,D]: what normed heads are multiplied by, each by its row; or nothing */
     graph_site *site;             /* ATTENTION                                                     */
     tn_site *weigh;               /* the step that does                                            */
-    tn_site *clamp, *row_scale, *v_scale, *gate, *copy, *gather, *k_scale; /* steps, or NULL                            */
+    tn_site *clamp, *row_scale, *v_scale, *gate, *copy, *gather, *k_scale; /* steps, or NULL */
     int64_t heads, kv_heads, head_dim, v_dim, from_layer;
     int rope;
     bool fused, by_head, norm_full, norm_last, borrows;
