@@ -14,13 +14,13 @@ void pictures_release(picture *p)
 bool pictures_begin(picture_job *job, int64_t height, int64_t width)
 {
     if (height >= 1 && width >= 1 && height <= PICTURES_MAX_SIDE && width <= PICTURES_MAX_SIDE &&
-        height * width <= PICTURES_MAX_PIXELS) {
+        height * width <= job->most) {
         job->height = height;
         job->width = width;
         return true;
     }
     pictures_fail(job, "is %lld by %lld pixels; at most %d by side and %lld in all are read", (long long)width,
-                  (long long)height, PICTURES_MAX_SIDE, (long long)PICTURES_MAX_PIXELS);
+                  (long long)height, PICTURES_MAX_SIDE, (long long)job->most);
     return false;
 }
 

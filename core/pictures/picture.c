@@ -32,6 +32,14 @@ static int find_format(const uint8_t *file, size_t size)
     return -1;
 }
 
+bool pictures_read(picture_job *job)
+{
+    int format = find_format(job->file, job->size);
+    if (format >= 0)
+        formats[format].decode(job);
+    return format >= 0;
+}
+
 static int decode_here(void *ctx)
 {
     picture_job *job = ctx;
@@ -39,8 +47,7 @@ static int decode_here(void *ctx)
     setrlimit(RLIMIT_NOFILE, &none); /* what is open stays so; nothing is opened any more                  */
     confine_enter(CONFINE_TRIAL);
     job->orientation = 1;
-    formats[find_format(job->file, job->size)].decode(job);
-    return 0;
+    return !pictures_read(job);
 }
 
 /* What the child wrote is anything, if it was broken. */
@@ -82,6 +89,7 @@ static tn_status decode(const char *path, const uint8_t *file, size_t size, pict
     picture_job *job = shared;
     job->file = file;
     job->size = size;
+    job->most = PICTURES_MAX_PIXELS;
     tn_status status = guard_run(decode_here, job, SECONDS, reason, sizeof reason);
     if (status == TN_E_KERNEL)
         status = tn_fail(err, TN_E_INPUT, path, "could not be decoded: what reads it %s", reason);

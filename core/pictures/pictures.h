@@ -33,19 +33,22 @@ tn_status pictures_decode(const char *path, picture *out, tn_error *err);
 typedef struct picture_job {
     const uint8_t *file;
     size_t size;
+    int64_t most; /* pixels that there is room for                                                     */
     /* Shared with the parent. */
     int64_t height, width;
     int32_t orientation; /* of EXIF, 1 to 8                                                             */
     bool keyed;          /* as in picture                                                               */
     uint8_t key[3];
     char what[160]; /* is wrong; "": nothing                                                        */
-    uint8_t rgb[];  /* 3 PICTURES_MAX_PIXELS                                                        */
+    uint8_t rgb[];  /* 3 most                                                        */
 } picture_job;
 
 /* Is the size within bounds? Leaves it in the job, else says so. */
 bool pictures_begin(picture_job *job, int64_t height, int64_t width);
 void pictures_fail(picture_job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* picture.c: by the format that the file begins with; false: it is none that is known. */
+bool pictures_read(picture_job *job);
 void pictures_png(picture_job *job);
 void pictures_jpeg(picture_job *job);
 void pictures_webp(picture_job *job);

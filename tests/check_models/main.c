@@ -27,8 +27,11 @@
 
 tally check_tally;
 
+enum { FOLDERS = 8 };
+
 typedef struct options {
-    const char *folder, *settings, *plugins, *device, *without; /* settings: a file like conf/kernels.json */
+    const char *folders[FOLDERS], *settings, *plugins, *device, *without; /* settings: a file like conf/kernels.json */
+    int folder_count;
     const char *specs[8];
     int spec_count;
     bool hidden, skip_unsupported, batch, exact;
@@ -207,16 +210,16 @@ static bool parse(int argc, char **argv, options *o)
             o->batch = true;
         else if (!strcmp(argv[i], "--exact"))
             o->exact = true;
-        else if (argv[i][0] == '-' || o->folder)
+        else if (argv[i][0] == '-' || o->folder_count == FOLDERS)
             return false;
         else
-            o->folder = argv[i];
+            o->folders[o->folder_count++] = argv[i];
     }
     if (o->spec_count == 0) {
         o->specs[o->spec_count++] = "none";
         o->specs[o->spec_count++] = "auto";
     }
-    return o->folder != NULL;
+    return o->folder_count > 0;
 }
 
 /* The last folder of a path, for names of cases. */
@@ -236,9 +239,10 @@ int main(int argc, char **argv)
     snprintf(slash ? slash : plugins, 32, "%s", slash ? "/../plugins" : "build/plugins");
     o.plugins = plugins;
     if (!parse(argc, argv, &o)) {
-        fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
-              "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact]\n",
-              stderr);
+        fputs(
+            "usage: check_models DIR... [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
+            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact]\n",
+            stderr);
         return 2;
     }
     o.config = o.settings ? tn_config_load(o.settings, &err) : tn_config_new();
@@ -249,15 +253,18 @@ int main(int argc, char **argv)
                 err.message[0] ? err.message : "no such folder of plugins");
         return 3;
     }
-    walk(o.folder, last_part(o.folder), &o, 3);
-    tn_config_free(o.config);
     const tally *t = &check_tally;
-    if (t->passed + t->failed + t->skipped == 0) {
+    for (int i = 0; i < o.folder_count; i++) {
+        int before = t->passed + t->failed + t->skipped;
+        walk(o.folders[i], last_part(o.folders[i]), &o, 3);
+        if (t->passed + t->failed + t->skipped > before)
+            continue;
         fprintf(stderr,
                 "check_models: %s: no case found (a folder with expected.safetensors and config.json or a .gguf)\n",
-                o.folder);
+                o.folders[i]);
         check_tally.failed++;
     }
+    tn_config_free(o.config);
     printf("%d passed, %d failed", t->passed, t->failed);
     printf(t->skipped ? ", %d skipped\n" : "\n", t->skipped);
     return t->failed ? 1 : 0;

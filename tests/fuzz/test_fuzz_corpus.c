@@ -49,6 +49,7 @@ static const struct {
     {"sentencepiece", fuzz_sentencepiece, 6},
     {"gguf", fuzz_gguf, 10},
     {"replay", fuzz_replay, 10},
+    {"image", fuzz_image, 8},
 };
 
 START_TEST(corpus)
