@@ -89,9 +89,13 @@ static tn_status run_from(const comparison *c, const manner *m, tn_session *sess
     return status;
 }
 
+/* Rows that begin with padding end with other rows' tokens, which take positions: of learnt ones there are so many. */
 static int64_t computed(const comparison *c, const manner *m)
 {
-    return m->most && m->most < c->count ? m->most : c->count;
+    const model_shape *shape = c->model->flow->shape(c->model->arch_state);
+    int64_t count = m->most && m->most < c->count ? m->most : c->count;
+    int64_t room = shape->learnt.count ? shape->max_positions - m->padding : INT64_MAX;
+    return room < count ? room : count;
 }
 
 /* Frequencies that follow the length of a call, and scales that follow its columns, padding among them, as in
