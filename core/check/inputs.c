@@ -27,6 +27,13 @@ static void put(const tn_tensor *t, int64_t at, float value)
     convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)at * tn_dtype_size(t->dtype), 1);
 }
 
+static float get(const tn_tensor *t, int64_t at)
+{
+    float value;
+    convert_to_f32((const char *)t->data + (size_t)at * tn_dtype_size(t->dtype), t->dtype, &value, 1);
+    return value;
+}
+
 /* f16 ends at 65504: what is multiplied must be smaller there. Norms bring every row to the same size. */
 static bool is_narrow(const drawing *d, const tn_tensor *t)
 {
@@ -51,12 +58,8 @@ static void make_extreme(const drawing *d, const tn_tensor *t, int64_t row)
     enum { KINDS = 7, LARGE = 1, NAN_AT = 2, UP = 3, DOWN = 4 };
     int64_t width = t->shape[t->ndim - 1], kind = row % KINDS;
     float large = t->dtype != TN_F16 ? 0x1p50f : is_narrow(d, t) ? 32 : 0x1p14f;
-    size_t size = tn_dtype_size(t->dtype);
-    for (int64_t i = 0; kind == LARGE && i < width; i++) {
-        float value;
-        convert_to_f32((char *)t->data + (size_t)(row * width + i) * size, t->dtype, &value, 1);
-        put(t, row * width + i, large * value);
-    }
+    for (int64_t i = 0; kind == LARGE && i < width; i++)
+        put(t, row * width + i, large * get(t, row * width + i));
     if (kind == NAN_AT || kind == UP || kind == DOWN)
         put(t, row * width + row * 11 % width, kind == NAN_AT ? NAN : kind == UP ? INFINITY : -INFINITY);
 }
@@ -319,15 +322,19 @@ static tn_status draw_delta(drawing *d)
     return TN_OK;
 }
 
-/* The same of steps. */
+/* The same of steps. What is read has the signs of what was written: where a state forgets fast it is b x^T, and a row
+ * of its results c b x, of which no digit would be right where c b happens to be nothing beside its parts. */
 static tn_status draw_scan(drawing *d)
 {
     inputs_profile profile = d->profile;
+    const tn_tensor *b = &d->call->in[2], *c = &d->call->in[3];
     place_row_index(d, &d->call->in[5]);
     for (int i = 0; i < 5; i++) {
         d->profile = i == 0 ? profile : INPUTS_PLAIN;
         draw_normal(d, &d->call->in[i]);
     }
+    for (int64_t i = 0, count = tn_tensor_count(c); i < count; i++)
+        put(c, i, copysignf(get(c, i), get(b, i)));
     return TN_OK;
 }
 

@@ -27,6 +27,8 @@ void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
         r->cos[i] = tn_tensor_dense(in->device_cos[i], table_dtype(in, i), 3, shape);
         r->sin[i] = tn_tensor_dense(in->device_sin[i], table_dtype(in, i), 3, shape);
     }
+    r->near =
+        in->has_near ? tn_tensor_dense(in->device_near, TN_I32, 2, (int64_t[]){in->rows, tokens}) : (tn_tensor){0};
     if (in->shape->q_scale.kind)
         r->q_scale = tn_tensor_dense(in->device_scale, TN_F32, 1, (int64_t[]){in->rows * tokens});
     if (in->shape->learnt.count)
@@ -85,6 +87,8 @@ tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths,
     tn_status status = device_upload(in->device, in->device_ids, in->ids, count * sizeof(int64_t), err);
     if (status == TN_OK)
         status = device_upload(in->device, in->device_index, in->index, count * sizeof(int32_t), err);
+    if (status == TN_OK && in->has_near)
+        status = device_upload(in->device, in->device_near, in->near, count * sizeof(int32_t), err);
     if (status == TN_OK)
         status = upload_tables(in, tokens, lengths, err);
     if (status == TN_OK && in->shape->q_scale.kind)
@@ -107,13 +111,16 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
     in->tables = malloc(2 * tables);
     in->scale = malloc(count * sizeof *in->scale);
     in->learnt = malloc(count * sizeof *in->learnt);
-    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale || !in->learnt)
+    in->near = malloc(count * sizeof *in->near);
+    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale || !in->learnt || !in->near)
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
     tn_status status = device_alloc(device, count * sizeof(int64_t), &in->device_ids, err);
     if (status == TN_OK)
         status = device_alloc(device, count * sizeof(int32_t), &in->device_index, err);
     if (status == TN_OK && shape->q_scale.kind)
         status = device_alloc(device, count * sizeof(float), &in->device_scale, err);
+    if (status == TN_OK && shape->media)
+        status = device_alloc(device, count * sizeof *in->near, &in->device_near, err);
     if (status == TN_OK && shape->learnt.count)
         status = device_alloc(device, count * sizeof *in->learnt, &in->device_learnt, err);
     for (int32_t i = 0; i < shape->rope_count && status == TN_OK; i++) {
@@ -133,6 +140,7 @@ void chunk_close(chunk_inputs *in)
     device_free(in->device, in->device_index, count * sizeof(int32_t));
     device_free(in->device, in->device_scale, count * sizeof(float));
     device_free(in->device, in->device_learnt, count * sizeof *in->learnt);
+    device_free(in->device, in->device_near, count * sizeof *in->near);
     for (int32_t i = 0; i < in->shape->rope_count; i++) {
         device_free(in->device, in->device_cos[i], table_bytes(in, i));
         device_free(in->device, in->device_sin[i], table_bytes(in, i));
@@ -143,5 +151,6 @@ void chunk_close(chunk_inputs *in)
     free(in->tables);
     free(in->scale);
     free(in->learnt);
+    free(in->near);
     *in = (chunk_inputs){0};
 }

@@ -13,10 +13,13 @@ typedef struct chunk_inputs {
     int64_t *ids;
     float (*positions)[ROPE_AXES];
     int32_t *index; /* position among the row's tokens; -1: padding                                 */
+    int32_t *near;  /* graph_run.near; has_near: there is one                                        */
+    bool has_near;
     float *scale;
     int64_t *learnt; /* rows of a table of learnt positions                                            */
     char *tables;    /* [2][B,chunk,R] in the tables' dtype                                          */
-    void *device_ids, *device_index, *device_scale, *device_learnt, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+    void *device_ids, *device_index, *device_scale, *device_learnt, *device_near, *device_cos[MODEL_ROPES],
+        *device_sin[MODEL_ROPES];
 } chunk_inputs;
 
 tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,

@@ -240,6 +240,42 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
     return status;
 }
 
+static bool is_picture(const media *m, int64_t b, int64_t t)
+{
+    return m->kinds[b * m->tokens + t] == MULTIMODAL_IMAGE;
+}
+
+tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, bool follows, int64_t *first,
+                    int64_t *count, tn_error *err)
+{
+    bool mutual = m->kinds && m->shape->media && m->shape->media->mutual;
+    *count = left < most ? left : most;
+    for (int64_t b = 0; b < m->rows; b++) {
+        int64_t n = 1;
+        first[b] = -1;
+        while (mutual && n < left && is_picture(m, b, begin + n) == is_picture(m, b, begin))
+            n++;
+        if (!mutual)
+            continue;
+        if (is_picture(m, b, begin))
+            first[b] = n;
+        if (first[b] > most)
+            return tn_fail(err, TN_E_INPUT, "images",
+                           "the %lld tokens of a picture see each other, and a chunk has %lld; raise --chunk (chunk of "
+                           "tn_session_options)",
+                           (long long)n, (long long)most);
+        if (first[b] > 0 && follows)
+            return tn_fail(err, TN_E_INPUT, "images", "the tokens of a picture see each other: give them in one call");
+        *count = n < *count ? n : *count;
+    }
+    for (int64_t b = 0; b < m->rows; b++)
+        if (first[b] > *count)
+            return tn_fail(err, TN_E_INPUT, "images",
+                           "the tokens of a picture see each other: those of a batch's rows must begin and end at the "
+                           "same columns");
+    return TN_OK;
+}
+
 tn_status media_chunk(media *m, int64_t begin, int64_t tokens, run_media *out, tn_error *err)
 {
     int64_t rows = media_rows(m), pictures = media_pictures(m), some = 0, hidden = m->shape->hidden;

@@ -32,6 +32,8 @@ struct tn_session {
     run_observer observer;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     int64_t columns;                  /* tokens of a row so far, with padding                     */
+    int64_t picture_end;              /* ... at the end of the last picture whose tokens see each other */
+    int64_t *first;                   /* [B] where the rows' pictures begin that are the chunk, or INT32_MAX */
     session_past past;
     chunk_inputs in; /* of one chunk                                                             */
     void *staging;   /* of a device without host memory: one block of results, else NULL         */
@@ -199,6 +201,31 @@ static graph_run start_run(tn_session *s, tn_error *err)
     return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
 }
 
+/* Keys of a picture that is a chunk stand where its first one does, so that all of its tokens see them. */
+static void join_pictures(tn_session *s)
+{
+    s->cache.joined = NULL;
+    for (int64_t b = 0; b < s->rows; b++) {
+        if (s->first[b] >= 0)
+            s->cache.joined = s->first;
+        s->first[b] = s->first[b] >= 0 ? s->cache.length[b] : INT32_MAX;
+    }
+}
+
+/* ... and where a window is shorter than the picture, no token is further from the first one than it reaches: what lies
+ * before the picture is out of sight there. */
+static void stay_near(tn_session *s, int64_t tokens)
+{
+    int64_t window = 0;
+    for (int64_t i = 0; i < s->shape->layers && window == 0; i++)
+        window = s->shape->layer[i].window;
+    s->in.has_near = s->cache.joined && window > 0;
+    for (int64_t i = 0; s->in.has_near && i < s->rows * tokens; i++) {
+        int64_t most = s->first[i / tokens] + window - 1;
+        s->in.near[i] = s->in.index[i] > most ? (int32_t)most : s->in.index[i];
+    }
+}
+
 static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
 {
     tn_session *s = sink->s;
@@ -215,6 +242,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
             for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
                 sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : in->positions[to][a];
         }
+    stay_near(s, tokens);
     if (status == TN_OK)
         status = chunk_upload(in, tokens, s->rope_length, s->columns, err);
     run_media media = {0};
@@ -332,18 +360,24 @@ static tn_status run_chunks(tn_session *s, const tn_batch *batch, int64_t stride
                             progress_fn *progress, void *ctx, tn_error *err)
 {
     tn_status status = TN_OK;
-    for (int64_t begin = 0; begin < batch->tokens && status == TN_OK; begin += s->chunk) {
-        int64_t left = batch->tokens - begin;
+    for (int64_t begin = 0, count; begin < batch->tokens && status == TN_OK; begin += count) {
+        bool follows = s->columns > 0 && s->columns == s->picture_end;
+        status = media_cut(&s->media, begin, batch->tokens - begin, s->chunk, follows, s->first, &count, err);
+        if (status != TN_OK)
+            return status;
+        join_pictures(s);
         chunk_sink sink = {.s = s,
                            .outputs = outputs,
                            .all_tokens = stride,
                            .begin = begin,
-                           .tokens = left < s->chunk ? left : s->chunk,
-                           .last = left <= s->chunk,
+                           .tokens = count,
+                           .last = begin + count == batch->tokens,
                            .err = err};
         guest_watch_begin(&s->watch);
         status = run_chunk(&sink, batch, err);
         guest_watch_end(&s->watch);
+        if (s->cache.joined)
+            s->picture_end = s->columns;
         if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch->tokens))
             status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
     }
@@ -504,6 +538,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
         status = chunk_init(&s->in, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
     if (status == TN_OK && !model->target.device->ops->host_memory && !(s->staging = malloc(staging_bytes(s))))
         status = tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
+    if (!(s->first = malloc((size_t)s->rows * sizeof *s->first)) && status == TN_OK)
+        status = tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
     if (status == TN_OK)
         status = size_arena(s, err);
     guest_watch_open(&s->watch, model->target.device, model->target.graph);
@@ -527,6 +563,7 @@ void tn_session_free(tn_session *s)
     chunk_close(&s->in);
     past_close(&s->past);
     free(s->staging);
+    free(s->first);
     s->model->target.session_count--;
     model_calls_done(s->model);
     free(s);
@@ -538,7 +575,7 @@ void tn_session_reset(tn_session *s)
         return;
     cache_reset(&s->cache);
     media_reset(&s->media);
-    s->columns = s->past.count = 0;
+    s->columns = s->picture_end = s->past.count = 0;
     memset(s->rope_length, 0, sizeof s->rope_length);
 }
 
@@ -569,7 +606,9 @@ tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
                        (long long)length);
     if (length == now)
         return TN_OK;
-    const char *why = s->media.ahead[0] != 0 ? "pictures or sounds have shifted positions" : NULL;
+    const char *why = s->media.ahead[0] != 0    ? "pictures or sounds have shifted positions"
+                      : length < s->picture_end ? "the tokens of a picture see each other"
+                                                : NULL;
     for (int32_t i = 0; i < s->shape->rope_count && !why; i++)
         why = rope_tables_moved(&s->shape->rope[i], s->rope_length[i]) ? "rotary frequencies have followed the length"
                                                                        : NULL;

@@ -144,7 +144,7 @@ double decoder_positive(const config_reader *c, const char *key, double fallback
     if (config_is_null(c, key))
         return 0;
     double value = config_f64(c, key, fallback);
-    if (!(value > 0))
+    if (!(value > 0) && config_has(c, key))
         config_fail(c, key, "is %g, it must be positive or null", value);
     return value;
 }

@@ -211,6 +211,7 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
         b->outer = beside_names;
         m->vision_state = m->vision->build(b, b->graph->root, around->model_type, config, s->shape.hidden);
         b->outer = names;
+        m->mutual = m->vision_state && vit_is_mutual(m->vision_state);
         s->shape.media = m;
     }
     if (b->status == TN_OK)

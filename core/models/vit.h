@@ -72,6 +72,7 @@ struct vit_projector {
     int64_t layer;          /* default of vision_feature_layer                                          */
     bool last;              /* where that is -1, the tower's last norm counts                           */
     bool selects;           /* vision_feature_select_strategy may leave out a picture's first row        */
+    bool mutual;            /* tokens of a picture see each other in the text model                    */
     bool repeats;           /* in a prompt the picture's token stands for each of its rows, and nothing else */
     bool tiled;             /* pictures are cut into tiles, whose rows are put together again (vit_tiles.c) */
     /* The module under root with what it reads; the state, of one block of memory, or NULL after an error. width: of
@@ -91,6 +92,9 @@ const vit_projector *vit_projector_of(const char *model_type); /* vit_project.c 
 int64_t vit_tokens(const void *state, const tower_media *media, tn_error *err);
 int64_t vit_largest(const void *state, const tower_media *media);
 void vit_forward(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
+
+/* Do the rows of a picture see each other in the text model? */
+bool vit_is_mutual(const void *state);
 
 /* Is the picture's token all that stands for its rows? */
 bool vit_repeats(const void *state);

@@ -1,6 +1,7 @@
 /* Projectors: from rows of patches to rows of the text model, one for each kind of model around. */
 #include "models/vit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@ typedef struct projector {
     graph_site *norm, *merge, *first, *second;
     const tn_site *act, *copy, *mean;
     int64_t side;    /* patches by side that become one row; 1: each its own                          */
-    bool by_channel; /* columns of such a row: all of one channel together; else all of one patch     */
+    bool means;      /* ... their mean; else side by side:                                            */
+    bool by_channel; /* all of one channel together; else all of one patch                            */
     int64_t width;   /* of what is given                                                              */
 } projector;
 
@@ -109,6 +111,35 @@ static void *build_internvl(graph_builder *b, graph_module *root, const config_r
     return built(b, p);
 }
 
+static void *build_gemma3(graph_builder *b, graph_module *root, const config_reader *c, const vit_tower *v,
+                          int64_t width)
+{
+    projector *p = allocate(b, width);
+    if (!p)
+        return NULL;
+    const parts_norm_kind norm = {.class_name = "Gemma3RMSNorm", .variant = TN_NORM_1_PLUS_W, .eps = v->spec.norm.eps};
+    const int64_t shape[2] = {v->text_hidden, width};
+    const build_form turned = {.turned = true};
+    int64_t tokens = config_i64(c, "mm_tokens_per_image", 256, 1, 1 << 20), side = (int64_t)sqrt((double)tokens);
+    p->side = side > 0 ? v->spec.rows / side : 0;
+    if (side * side != tokens || p->side < 1 || p->side > MAX_MERGE || v->spec.rows != v->spec.columns) {
+        config_fail(c, "mm_tokens_per_image", "is %lld; it must be a square of at most %lld by side", (long long)tokens,
+                    (long long)v->spec.rows);
+        p->side = 1;
+    }
+    p->means = true;
+    graph_module *m = module_of(b, root, "Gemma3MultiModalProjector");
+    p->norm = parts_norm(b, m, "mm_soft_emb_norm", &norm, width, false);
+    tn_tensor matrix;
+    p->second = build_site(b, m, TN_OP_LINEAR, NULL);
+    if (p->second && build_tensor_as(b, m, "mm_input_projection_weight", 2, shape, &turned, &matrix)) {
+        build_param(b, p->second, TN_ROLE_WEIGHT, &matrix, 1);
+        p->second->site.dim[TN_DIM_HIDDEN] = width;
+        p->second->site.dim[TN_DIM_OUT] = v->text_hidden;
+    }
+    return built(b, p);
+}
+
 /* ---- running ------------------------------------------------------------------------------------- */
 
 static int64_t rows_of(const void *state, const vit_picture *picture, int64_t count)
@@ -138,13 +169,40 @@ static void square(graph_run *r, const projector *p, const vit_picture *picture,
     }
 }
 
+/* The same as means: x [rows * columns, W], y [squares, W]. */
+static void average(graph_run *r, const projector *p, const vit_picture *picture, const tn_tensor *x,
+                    const tn_tensor *y)
+{
+    int64_t n = p->side, taps = n * n, across = picture->columns / n, shape[] = {y->shape[0], taps};
+    int64_t count = shape[0] * taps, *ids = NULL;
+    float *weights = NULL;
+    if (r->status == TN_OK && !r->arena->measuring) {
+        ids = malloc((size_t)count * sizeof *ids);
+        weights = malloc((size_t)count * sizeof *weights);
+        if (!ids || !weights)
+            r->status = tn_fail(r->err, TN_E_MEMORY, "pixels", "out of memory for the order of patches");
+    }
+    for (int64_t i = 0; ids && weights && i < count; i++) {
+        int64_t square = i / taps, tap = i % taps;
+        ids[i] = (square / across * n + tap / n) * picture->columns + square % across * n + tap % n;
+        weights[i] = 1.0f / (float)taps;
+    }
+    tn_tensor places = steps_upload(r, TN_I64, 2, shape, ids), factors = steps_upload(r, TN_F32, 2, shape, weights);
+    steps_gather_sums(r, x, &places, &factors, y);
+    free(ids);
+    free(weights);
+}
+
 static void run(graph_run *r, const void *state, const vit_picture *picture, const tn_tensor *x, const tn_tensor *y)
 {
     const projector *p = state;
     tn_tensor z = *x;
     if (p->merge)
         steps_norm_in_place(r, p->norm, &z);
-    if (p->side > 1 || p->merge) {
+    if (p->means) {
+        z = steps_take(r, r->dtype, 2, (int64_t[]){y->shape[0], x->shape[1]});
+        average(r, p, picture, x, &z);
+    } else if (p->side > 1 || p->merge) {
         z = steps_take(r, r->dtype, 2, (int64_t[]){y->shape[0], x->shape[1] * p->side * p->side});
         square(r, p, picture, x, &z);
     }
@@ -156,18 +214,21 @@ static void run(graph_run *r, const void *state, const vit_picture *picture, con
             part = steps_linear(r, p->merge, &part);
         else if (p->norm)
             steps_norm_in_place(r, p->norm, &part);
-        part = steps_linear(r, p->first, &part);
-        steps_change(r, p->act, &part);
+        if (p->first) {
+            part = steps_linear(r, p->first, &part);
+            steps_change(r, p->act, &part);
+        }
         steps_linear_into(r, p->second, &part, &to);
         arena_release(r->arena, mark);
     }
 }
 
 static const vit_projector projectors[] = {
-    {"llava", -2, false, true, true, false, build_llava, rows_of, run},
-    {"llava_next", -2, false, true, true, true, build_llava, rows_of, run},
-    {"mistral3", -1, false, false, false, false, build_mistral3, rows_of, run},
-    {"internvl", -1, true, true, false, false, build_internvl, rows_of, run},
+    {"llava", -2, false, true, false, true, false, build_llava, rows_of, run},
+    {"llava_next", -2, false, true, false, true, true, build_llava, rows_of, run},
+    {"mistral3", -1, false, false, false, false, false, build_mistral3, rows_of, run},
+    {"gemma3", -1, true, false, true, false, false, build_gemma3, rows_of, run},
+    {"internvl", -1, true, true, false, false, false, build_internvl, rows_of, run},
 };
 
 const vit_projector *vit_projector_of(const char *model_type)

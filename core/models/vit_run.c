@@ -154,6 +154,11 @@ int64_t vit_tokens(const void *state, const tower_media *media, tn_error *err)
     return -1;
 }
 
+bool vit_is_mutual(const void *state)
+{
+    return ((const vit_tower *)state)->projector->mutual;
+}
+
 bool vit_repeats(const void *state)
 {
     return ((const vit_tower *)state)->projector->repeats;

@@ -87,7 +87,7 @@ static int64_t whole(double value)
 
 static vit_shown shown_of(const struct vit_tiles *t, const int64_t size[2])
 {
-    vit_shown s;
+    vit_shown s = {0};
     vit_tiles_grid(t, size, s.grid);
     int64_t all[2] = {s.grid[0] * t->side, s.grid[1] * t->side};
     bool wide = (double)size[1] / (double)size[0] > (double)all[1] / (double)all[0];

@@ -23,7 +23,7 @@ static const build_alias thinker[] = {{"", "thinker."}, {0}};
     }
 
 static const model_wrapper wrappers[] = {
-    TEXT_OF("gemma3", "Gemma3", "gemma3_text"),
+    SEEING("gemma3", "Gemma3", "gemma3_text", "image_token_index", 262144),
     TEXT_OF("gemma3n", "Gemma3n", "gemma3n_text"),
     TEXT_OF("gemma4", "Gemma4", "gemma4_text"),
     SEEING("internvl", "InternVL", "qwen2", "image_token_id", 151667),

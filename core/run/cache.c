@@ -304,8 +304,12 @@ void cache_measure(kv_cache *c, int64_t tokens)
 
 static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int64_t used, tn_error *err)
 {
-    for (int64_t b = 0; b < c->rows; b++)
-        memcpy(kind->packed + b * used, kind->kv_index + b * kind->capacity, (size_t)used * sizeof(int32_t));
+    for (int64_t b = 0; b < c->rows; b++) {
+        int32_t *row = kind->packed + b * used;
+        memcpy(row, kind->kv_index + b * kind->capacity, (size_t)used * sizeof(int32_t));
+        for (int64_t i = 0; c->joined && i < used; i++)
+            row[i] = row[i] > c->joined[b] ? (int32_t)c->joined[b] : row[i];
+    }
     tn_status status =
         device_upload(c->device, kind->device_index, kind->packed, (size_t)(c->rows * used) * sizeof(int32_t), err);
     if (status == TN_OK)

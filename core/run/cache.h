@@ -30,8 +30,11 @@ typedef struct kv_cache {
     growing *k, *v, *index; /* per layer: [B,C,K,D], [B,C,K,Dv], an indexer's [B,C,1,D]; they grow with the tokens */
     void **conv, **state;   /* per layer: [B,C,F-1], [B,K,D,Dv] f32; NULL: it has none              */
     bool used;              /* states are no longer zero                                            */
-    run_cache *view;        /* per layer, for the current call                                           */
-    size_t bytes;           /* with every position in use                                           */
+    /* [B], or NULL: keys of a row from this position on count as standing there, for the chunks that come: those of a
+     * picture, all of whose tokens are in the chunk and see each other. */
+    const int64_t *joined;
+    run_cache *view; /* per layer, for the current call                                           */
+    size_t bytes;    /* with every position in use                                           */
 } kv_cache;
 
 tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,

@@ -129,11 +129,12 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     const run_cache *cache = &r->cache[layer];
     int64_t heads = q->shape[2], dim = cache->v.shape[3];
     tn_tensor o = steps_take(r, r->dtype, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
+    const tn_tensor *index = r->near.data && site->site.features & TN_HAS_WINDOW ? &r->near : &r->index;
     if (site->site.features & TN_HAS_CHOSEN_KEYS)
         perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index, &r->chosen),
                      RUN_TENSORS(&o));
     else
-        perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index), RUN_TENSORS(&o));
+        perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, index, &cache->kv_index), RUN_TENSORS(&o));
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
 }
 
@@ -254,6 +255,8 @@ tn_tensor steps_last(const tn_tensor *x, int64_t tokens)
 void steps_narrow(graph_run *r, int64_t tokens)
 {
     r->index = steps_part(&r->index, 1, r->tokens - tokens, tokens);
+    if (r->near.data)
+        r->near = steps_part(&r->near, 1, r->tokens - tokens, tokens);
     r->tokens = tokens;
 }
 

@@ -81,6 +81,8 @@ typedef struct graph_run {
     tn_tensor ids;                                /* [B*T] i64                                                       */
     int64_t wanted;                               /* rows of result that are read: the last so many tokens, or all T */
     tn_tensor index;                              /* [B,T] i32: position among the row's real tokens; -1: padding    */
+    tn_tensor near;                               /* the same, but for tokens of a picture that see each other not
+                                                     further from its first one than a window reaches; no data: none */
     tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
     tn_tensor q_scale;                            /* [B*T] f32: factor of queries, where the model has one          */
     tn_tensor learnt;                             /* [B*T] i64: rows of a table of learnt positions                  */
@@ -156,6 +158,9 @@ void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
  * by ids [T] i64 to y [T,H]; whether rows are added behind a layer, and adding them. */
 void steps_media_embed(graph_run *r, const tn_tensor *h);
 void steps_gather(graph_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *y);
+/* The same with ids and f32 weights [T,k]: the sum of weights times rows. */
+void steps_gather_sums(graph_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *weights,
+                       const tn_tensor *y);
 bool steps_media_deepens(const graph_run *r, int64_t layer);
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h);
 

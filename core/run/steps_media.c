@@ -27,6 +27,18 @@ void steps_gather(graph_run *r, const tn_tensor *table, const tn_tensor *ids, co
         r->status = run_eager_call(r->device, r->arena, &call, r->err);
 }
 
+void steps_gather_sums(graph_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *weights,
+                       const tn_tensor *y)
+{
+    tn_site site = {.size = sizeof site, .op = TN_OP_EMBEDDING_BAG, .path = "pictures", .class_name = "EmbeddingBag"};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)r->dtype;
+    site.param[TN_ROLE_WEIGHT] = (tn_param){table, 1};
+    site.dim[TN_DIM_TOP_K] = ids->shape[1];
+    const tn_call call = run_make_call(TN_OP_EMBEDDING_BAG, &site, RUN_TENSORS(ids, weights), RUN_TENSORS(y));
+    if (r->status == TN_OK)
+        r->status = run_eager_call(r->device, r->arena, &call, r->err);
+}
+
 /* Every row gets something: those that stand for no picture get the row of zeros. */
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h)
 {

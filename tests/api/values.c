@@ -538,6 +538,7 @@ static const struct {
     {NULL, "length", 0},
     {NULL, "messages_length", 0},
     {NULL, "prompt_count", 4},
+    {NULL, "prompt", 0},
     {NULL, "in_count", 1},
     {NULL, "out_count", 1},
     {NULL, "w_count", 1},

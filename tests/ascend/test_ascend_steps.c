@@ -163,6 +163,7 @@ START_TEST(steps_at_the_ends)
 {
     static step_sites s;
     const step *like = &steps[_i / 3];
+    double ulps = like->act == TN_ACT_LAPLACE ? 128 : 16; /* an ulp of erf is 64 of what 1 + erf leaves near 0 */
     npu_pair_open();
     make_sites(like, dtypes[_i % 3], &s);
     for (int64_t tokens = 0; tokens <= ROWS; tokens += ROWS) { /* calls of nothing, too                   */
@@ -170,7 +171,7 @@ START_TEST(steps_at_the_ends)
         letters.any = WIDTH;
         inputs in = {.call = op_call_of(op_find(like->op), &s.pair.drawn.site, &letters), .tokens = tokens};
         give_inputs(&in.call);
-        npu_pair_compare(&s.pair, &in, dtypes[_i % 3] == TN_F32 ? 16 : 2);
+        npu_pair_compare(&s.pair, &in, dtypes[_i % 3] == TN_F32 ? ulps : 2);
         for (int i = 0; i < in.call.in_count; i++)
             free(in.call.in[i].data);
     }

@@ -48,6 +48,7 @@ static void get_all(golden *g)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
     for (int ndim = 4; ndim <= 5 && !g->pixels.data; ndim++)
         get(g, "pixel_values", TN_F32, ndim, &g->pixels);
+    get(g, "token_type_ids", TN_I64, 2, &g->mutual);
     if (!g->positions.data)
         get(g, "position_ids", TN_I64, 2, &g->positions);
     if (!g->positions.data) /* where they may be fractions of a second */

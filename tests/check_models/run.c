@@ -93,6 +93,16 @@ bool run_prompt(const golden *g, tn_session *session, float *last_logits, tn_err
     return ok;
 }
 
+/* A picture whose tokens see each other is one piece. */
+static int64_t piece_of(const golden *g, int64_t begin, int64_t step)
+{
+    const int64_t *kind = g->mutual.data;
+    int64_t tokens = g->ids.shape[1], end = begin + step < tokens ? begin + step : tokens;
+    while (kind && end < tokens && kind[end - 1] && kind[end])
+        end++;
+    return end - begin;
+}
+
 bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err)
 {
     int64_t tokens = g->ids.shape[1];
@@ -100,8 +110,8 @@ bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, ru
     tn_session *session = tn_session_new(model, &so, err);
     bool ok = session != NULL;
     int64_t step = chunk ? chunk : tokens;
-    for (int64_t begin = 0; ok && begin < tokens; begin += step)
-        ok = run_piece(g, session, begin, tokens - begin < step ? tokens - begin : step, mode, r, err);
+    for (int64_t begin = 0, count; ok && begin < tokens; begin += count)
+        ok = run_piece(g, session, begin, count = piece_of(g, begin, step), mode, r, err);
     tn_session_free(session);
     return ok;
 }

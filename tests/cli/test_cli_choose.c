@@ -309,7 +309,7 @@ START_TEST(wrong_variables_are_errors)
         unsetenv(wrong[i][0]);
     }
     setenv("TENON_CPU", "foo", 1);
-    process_expect_error(TENON(NULL, "inspect", MODEL), 3, "c, neon, avx2, avx512", NULL);
+    process_expect_error(TENON(NULL, "inspect", MODEL), 3, "c, neon, avx2, avxvnni, avx512", NULL);
     unsetenv("TENON_CPU");
 }
 END_TEST

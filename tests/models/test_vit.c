@@ -15,8 +15,8 @@
 
 #define MODELS "tests/data/models/"
 
-static const char *const cases[] = {"llava", "llava_next", "mistral3", "internvl"};
-enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, CASES };
+static const char *const cases[] = {"llava", "llava_next", "mistral3", "internvl", "gemma3"};
+enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, CASES };
 
 /* A case's tensors, and a batch of them. */
 typedef struct given {
@@ -213,6 +213,11 @@ static const struct {
     {INTERNVL, "vision_config/use_mean_pooling", "false", "layernorm.weight"},
     {INTERNVL, "vision_config/norm_type", "\"batch_norm\"", "norm_type"},
     {INTERNVL, "vision_config/patch_size", "4", NULL},
+    {GEMMA3, "mm_tokens_per_image", "5", "it must be a square of at most 4 by side"},
+    {GEMMA3, "mm_tokens_per_image", "25", "it must be a square of at most 4 by side"},
+    {GEMMA3, "mm_tokens_per_image", "0", "mm_tokens_per_image"},
+    {GEMMA3, "mm_tokens_per_image", "9", NULL},
+    {GEMMA3, "vision_config/hidden_size", "16", "vision_tower"},
 };
 
 START_TEST(a_key)

@@ -143,7 +143,7 @@ START_TEST(wrong_variables_are_errors)
 {
     static const struct {
         const char *name, *value, *words;
-    } wrong[] = {{"TENON_CPU", "foo", "'foo' caps nothing; it may be one of c, neon, avx2, avx512,"},
+    } wrong[] = {{"TENON_CPU", "foo", "'foo' caps nothing; it may be one of c, neon, avx2, avxvnni, avx512,"},
                  {"TENON_CPU", "AVX2", "'AVX2' caps nothing"},
                  {"TENON_CPU", "avx2 ", "'avx2 ' caps nothing"},
                  {"TENON_TRIAL_SECONDS", "soon", "'soon' is no number of seconds; give 0.01 to 3600"},
