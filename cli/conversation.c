@@ -315,6 +315,11 @@ tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer,
     char *text = NULL;
     size_t length = 0;
     tn_status status = render(c, &text, &length, err);
+    if (status == TN_OK && c->media) {
+        char *said = text;
+        status = tn_media_expand(c->media, c->model, tokenizer, said, length, &text, &length, err);
+        free(said);
+    }
     if (status == TN_OK) /* special tokens are in the text of the model's own template already */
         status = tn_tokenizer_encode(tokenizer, text, length, c->plain, ids, count, err);
     free(text);

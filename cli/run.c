@@ -60,6 +60,8 @@ static tn_status read_conversation(run_state *r, const char *text, size_t length
     tn_status status = conversation_open(&c, r->o->argument[0], err);
     if (status == TN_OK)
         status = conversation_start(&c, r->o, err);
+    c.model = r->w.model;
+    c.media = r->media;
     if (status == TN_OK && text && r->media)
         status = conversation_add_seen(&c, r->o->image_count, text, length, err);
     else if (status == TN_OK && text)
@@ -78,20 +80,6 @@ static tn_status encode_text(run_state *r, const char *text, size_t length, tn_e
     if (option_given(r->o, OPT_CHAT) || r->media)
         return read_conversation(r, text, length, err);
     return tn_tokenizer_encode(r->tokenizer, text, length, true, &r->prompt, &r->prompt_count, err);
-}
-
-/* Each picture's token becomes as many as it has rows. */
-static tn_status place_pictures(run_state *r, tn_error *err)
-{
-    int64_t *all = NULL;
-    size_t count = 0;
-    tn_status status = tn_media_expand(r->media, r->w.model, r->prompt, r->prompt_count, &all, &count, err);
-    if (status != TN_OK)
-        return status;
-    free(r->prompt);
-    r->prompt = all;
-    r->prompt_count = count;
-    return TN_OK;
 }
 
 static tn_status read_prompt(run_state *r, tn_error *err)
@@ -114,8 +102,6 @@ static tn_status read_prompt(run_state *r, tn_error *err)
     free(text);
     if (status == TN_OK && r->prompt_count == 0)
         status = tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
-    if (status == TN_OK && r->media)
-        status = place_pictures(r, err);
     if (status == TN_OK)
         status = check_ids(option_given(o, OPT_TOKENS) ? "--tokens" : "prompt", r->prompt, r->prompt_count,
                            r->w.info.vocab, err);

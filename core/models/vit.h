@@ -66,6 +66,14 @@ typedef struct vit_picture {
     int64_t index, rows, columns;
 } vit_picture;
 
+/* What stands in a prompt beside the picture's token, which stands for each row. */
+typedef struct vit_marks {
+    const char *place;         /* what the template leaves for a picture; NULL: the token itself          */
+    const char *before, *line; /* line: behind each line of rows but the last; NULL: nothing             */
+    const char *after;
+    const char *whole, *crops; /* where crops of the picture follow: before it and before them, NULL: nothing */
+} vit_marks;
+
 /* How rows of patches become those of the text model. */
 struct vit_projector {
     const char *model_type; /* of the model around                                                      */
@@ -73,7 +81,7 @@ struct vit_projector {
     bool last;              /* where that is -1, the tower's last norm counts                           */
     bool selects;           /* vision_feature_select_strategy may leave out a picture's first row        */
     bool mutual;            /* tokens of a picture see each other in the text model                    */
-    bool repeats;           /* in a prompt the picture's token stands for each of its rows, and nothing else */
+    const vit_marks *marks; /* NULL: none                                                              */
     bool tiled;             /* pictures are cut into tiles, whose rows are put together again (vit_tiles.c) */
     /* The module under root with what it reads; the state, of one block of memory, or NULL after an error. width: of
      * a row that it is given. */
@@ -96,8 +104,10 @@ void vit_forward(graph_run *r, const void *state, const tower_media *media, towe
 /* Do the rows of a picture see each other in the text model? */
 bool vit_is_mutual(const void *state);
 
-/* Is the picture's token all that stands for its rows? */
-bool vit_repeats(const void *state);
+const vit_marks *vit_marks_of(const void *state); /* NULL: none                                         */
+
+/* vit_project.c: pixels by side of what becomes one row of the text model. */
+int64_t vit_unit(const void *state);
 
 /* y = the product of x, some rows at a time. */
 void vit_linear(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);

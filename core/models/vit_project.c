@@ -223,13 +223,28 @@ static void run(graph_run *r, const void *state, const vit_picture *picture, con
     }
 }
 
+/* As transformers' processors write them (processing_pixtral, processing_gemma3, processing_internvl). */
+static const vit_marks pixtral_marks = {.before = "", .line = "[IMG_BREAK]", .after = "[IMG_END]"};
+static const vit_marks gemma3_marks = {.place = "<start_of_image>",
+                                       .before = "\n\n<start_of_image>",
+                                       .after = "<end_of_image>\n\n",
+                                       .whole = "Here is the original image ",
+                                       .crops = " and here are some crops to help you see better "};
+static const vit_marks internvl_marks = {.before = "<img>", .after = "</img>"};
+
 static const vit_projector projectors[] = {
-    {"llava", -2, false, true, false, true, false, build_llava, rows_of, run},
-    {"llava_next", -2, false, true, false, true, true, build_llava, rows_of, run},
-    {"mistral3", -1, false, false, false, false, false, build_mistral3, rows_of, run},
-    {"gemma3", -1, true, false, true, false, false, build_gemma3, rows_of, run},
-    {"internvl", -1, true, true, false, false, false, build_internvl, rows_of, run},
+    {"llava", -2, false, true, false, NULL, false, build_llava, rows_of, run},
+    {"llava_next", -2, false, true, false, NULL, true, build_llava, rows_of, run},
+    {"mistral3", -1, false, false, false, &pixtral_marks, false, build_mistral3, rows_of, run},
+    {"gemma3", -1, true, false, true, &gemma3_marks, false, build_gemma3, rows_of, run},
+    {"internvl", -1, true, true, false, &internvl_marks, false, build_internvl, rows_of, run},
 };
+
+int64_t vit_unit(const void *state)
+{
+    const vit_tower *v = state;
+    return v->spec.patch * ((const projector *)v->project)->side;
+}
 
 const vit_projector *vit_projector_of(const char *model_type)
 {

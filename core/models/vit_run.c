@@ -159,9 +159,9 @@ bool vit_is_mutual(const void *state)
     return ((const vit_tower *)state)->projector->mutual;
 }
 
-bool vit_repeats(const void *state)
+const vit_marks *vit_marks_of(const void *state)
 {
-    return ((const vit_tower *)state)->projector->repeats;
+    return ((const vit_tower *)state)->projector->marks;
 }
 
 int64_t vit_largest(const void *state, const tower_media *media)

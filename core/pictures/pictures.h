@@ -90,6 +90,9 @@ void processor_release(processed *p);
 
 typedef struct processor processor;
 
+/* Where pictures keep their ratio: their sides become whole numbers of so many pixels, whatever the file says. */
+void processor_cut_at(processor *p, int64_t patch);
+
 /* Reads folder/preprocessor_config.json. NULL with an error: none there, or of a kind that is not known. */
 processor *processor_open(const char *folder, tn_error *err);
 void processor_free(processor *p);

@@ -13,6 +13,11 @@ static const processor_kind *const kinds[] = {&processor_qwen,     &processor_gl
                                               &processor_internvl, &processor_gemma3};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+void processor_cut_at(processor *p, int64_t patch)
+{
+    p->patch = patch;
+}
+
 void processor_free(processor *p)
 {
     free(p);

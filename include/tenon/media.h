@@ -3,6 +3,7 @@
 #define TENON_MEDIA_H
 
 #include <tenon/session.h>
+#include <tenon/text.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,11 +21,12 @@ TN_API void tn_media_free(tn_media *media); /* [any thread] */
 /* What tn_batch.images takes; borrowed, as long as media lives. [any thread] */
 TN_API const tn_pictures *tn_media_pictures(const tn_media *media);
 
-/* The ids of a prompt in which one token stands for each picture, in their order, with as many in its place as the
- * picture has rows. TN_E_INPUT: there are more or fewer such tokens than pictures. TN_DECLINED: in prompts of this
- * model other marks stand between a picture's rows. *out owned: free(). [any thread] */
-TN_API tn_status tn_media_expand(const tn_media *media, const tn_model *model, const int64_t *ids, size_t count,
-                                 int64_t **out, size_t *out_count, tn_error *err);
+/* The text of a prompt, in which the model's template has left one mark for each picture, with what the model's
+ * processor writes there: the picture's token once for each of its rows, in some models marks around them or behind
+ * each line. Encode it without further special tokens. TN_E_INPUT: there are more or fewer marks than pictures. *out is
+ * owned: free(); it ends in NUL, which out_length does not count. [any thread] */
+TN_API tn_status tn_media_expand(const tn_media *media, const tn_model *model, const tn_tokenizer *tokenizer,
+                                 const char *text, size_t length, char **out, size_t *out_length, tn_error *err);
 
 #ifdef __cplusplus
 }

@@ -305,11 +305,6 @@ static void *make_photos(void)
 }
 
 /* A prompt with a place for one picture. */
-static void *make_seen(void)
-{
-    return copied((int64_t[]){1, 3, 5, 4, -1}, 5 * sizeof(int64_t)); /* a larger count comes upon what is no id */
-}
-
 static void *get_session(void)
 {
     return world.session;
@@ -373,7 +368,6 @@ static const struct {
     {NULL, NULL, "tn_media", get_media},
     {"tn_media_images", "files", "char *const", make_photos},
     {"tn_media_images", "files", "const char *const", make_photos},
-    {"tn_media_expand", "ids", "int64_t", make_seen},
     {NULL, NULL, "tn_model", get_model},
     {NULL, NULL, "tn_session", get_session},
     {"tn_scan", NULL, "tn_config", get_config},
@@ -508,6 +502,7 @@ static const struct {
     {NULL, "device", "cpu", NULL},
     {NULL, "kind", "trials", NULL},
     {NULL, "kernel", "none", NULL},
+    {"tn_media_expand", "text", "Hello & you", NULL}, /* & is 5 in GPT-2's vocabulary                    */
     {NULL, "text", "Hello", NULL},
     {NULL, "word", "stp", NULL},
 };

@@ -1,0 +1,113 @@
+/* What stands in a prompt for a picture from a file: the processor's own marks around its rows. */
+#include "broken.h"
+#include "suite.h"
+#include "tempdir.h"
+#include "test_models.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/media.h>
+
+#define FILES "tests/data/media/files/"
+#define PHOTO FILES "exif6_100x60.jpg" /* upright: 60 pixels wide, 100 high                               */
+
+/* The tokenizer of the case qwen2_vl with another text for the token 5, which stands for pictures in each case. */
+static tn_tokenizer *tokenizer(const char *folder, const char *token)
+{
+    size_t size;
+    tn_error err = TN_ERROR_INIT;
+    char *text = tempdir_read("tests/data/models/qwen2_vl/tokenizer.json", &size), *at = strstr(text, "<|image_pad|>");
+    ck_assert_ptr_nonnull(at);
+    char *made = calloc(size + 64, 1);
+    memcpy(made, text, (size_t)(at - text));
+    strcat(made, token);
+    strcat(made, at + strlen("<|image_pad|>"));
+    tempdir_put(folder, "tokenizer.json", made);
+    free(made);
+    free(text);
+    tn_tokenizer *t = tn_tokenizer_open(folder, &err);
+    ck_assert_msg(t != NULL, "%s", err.message);
+    return t;
+}
+
+static const struct {
+    const char *model, *processor, *token, *text, *expected;
+} cases[] = {
+    /* Two tiles of 16 by 16 and the whole picture, each of four rows. */
+    {"internvl",
+     "{\"image_processor_type\": \"GotOcr2ImageProcessorFast\", \"size\": {\"height\": 16, \"width\": 16}, "
+     "\"crop_to_patches\": true, \"min_patches\": 1, \"max_patches\": 2}",
+     "<P>", "a<P>b", "a<img><P><P><P><P><P><P><P><P><P><P><P><P></img>b"},
+    {"internvl",
+     "{\"image_processor_type\": \"GotOcr2ImageProcessorFast\", \"size\": {\"height\": 16, \"width\": 16}, "
+     "\"crop_to_patches\": false}",
+     "<P>", "<P>", "<img><P><P><P><P></img>"},
+    /* 24 high, 14.4 wide: patches of 4 are merged by twos, whatever the file says of patches. */
+    {"mistral3",
+     "{\"image_processor_type\": \"PixtralImageProcessor\", \"size\": {\"longest_edge\": 24}, \"patch_size\": 4}",
+     "[IMG]", "a[IMG]b", "a[IMG][IMG][IMG_BREAK][IMG][IMG][IMG_BREAK][IMG][IMG][IMG_END]b"},
+    {"gemma3", "{\"image_processor_type\": \"Gemma3ImageProcessor\", \"size\": {\"height\": 32, \"width\": 32}}", "<P>",
+     "a<start_of_image>b", "a\n\n<start_of_image><P><P><P><P><end_of_image>\n\nb"},
+    {"gemma3",
+     "{\"image_processor_type\": \"Gemma3ImageProcessor\", \"size\": {\"height\": 32, \"width\": 32}, "
+     "\"do_pan_and_scan\": true, \"pan_and_scan_min_crop_size\": 8, \"pan_and_scan_max_num_crops\": 2, "
+     "\"pan_and_scan_min_ratio_to_activate\": 1.2}",
+     "<P>", "<start_of_image>",
+     "Here is the original image \n\n<start_of_image><P><P><P><P><end_of_image>\n\n and here are some crops to help "
+     "you "
+     "see better \n\n<start_of_image><P><P><P><P><end_of_image>\n\n "
+     "\n\n<start_of_image><P><P><P><P><end_of_image>\n\n"},
+    {"llava",
+     "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 16}, "
+     "\"crop_size\": {\"height\": 16, \"width\": 16}}",
+     "<P>", "a<P>b", NULL},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+/* The tokens that are written are as many as the session asks for. */
+static void run(tn_model *m, const tn_media *media, const char *text, const char *token)
+{
+    int64_t ids[256], count = 0;
+    tn_error err = TN_ERROR_INIT;
+    for (const char *at = text; (at = strstr(at, token)); at += strlen(token))
+        ids[count++] = 5;
+    ck_assert_int_gt(count, 0);
+    ids[count++] = 9;
+    const tn_batch batch = {
+        .size = sizeof batch, .rows = 1, .tokens = count, .ids = ids, .images = tn_media_pictures(media)};
+    ck_assert_msg(tn_session_run(test_session(m, .context = count), &batch, NULL, &err) == TN_OK, "%s", err.message);
+}
+
+START_TEST(marks_of_the_processor)
+{
+    static const char *const files[] = {PHOTO};
+    char *folder = broken_copy(cases[_i].model), *out;
+    size_t length;
+    tn_error err = TN_ERROR_INIT;
+    tempdir_put(folder, "preprocessor_config.json", cases[_i].processor);
+    tn_tokenizer *t = tokenizer(folder, cases[_i].token);
+    tn_model *m = test_model(folder, .dtype = "f32");
+    tn_media *media = tn_media_images(m, files, 1, &err);
+    ck_assert_msg(media != NULL, "%s: %s", err.where, err.message);
+    const char *text = cases[_i].text;
+    ck_assert_msg(tn_media_expand(media, m, t, text, strlen(text), &out, &length, &err) == TN_OK, "%s", err.message);
+    ck_assert_uint_eq(length, strlen(out));
+    if (cases[_i].expected)
+        ck_assert_str_eq(out, cases[_i].expected);
+    run(m, media, out, cases[_i].token);
+    free(out);
+    ck_assert_int_eq(tn_media_expand(media, m, t, "none", 4, &out, &length, &err), TN_E_INPUT);
+    suite_expect_in(err.message, "has 0 places for pictures ('");
+    ck_assert_ptr_null(out);
+    tn_media_free(media);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *c = suite_open("pictures in prompts", 60);
+    tcase_add_loop_test(c, marks_of_the_processor, 0, CASES);
+    return suite_run();
+}
