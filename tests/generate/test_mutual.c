@@ -1,21 +1,24 @@
 /* Pictures whose tokens see each other: as a whole in every layer, in one call, and in no part of one. */
 #include "broken.h"
+#include "process.h"
 #include "suite.h"
+#include "test_kernels.h"
 #include "test_models.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PICTURE = 4, HIDDEN = 48, LAYERS = 3, VOCAB = 128, IMAGE = 5 };
+enum { PICTURE = 4, LONG = 150, HIDDEN = 48, LAYERS = 3, VOCAB = 128, IMAGE = 5 };
 
-static float features[2 * PICTURE * HIDDEN];
+static float features[LONG * HIDDEN];
 
 static void fill(void)
 {
-    for (int i = 0; i < 2 * PICTURE * HIDDEN; i++)
-        features[i] = (float)(i % PICTURE * HIDDEN * 37 % 101 + i % 23) / 60.0f - 1.0f;
-    memcpy(features + PICTURE * HIDDEN, features, sizeof features / 2);
+    for (int i = 0; i < LONG * HIDDEN; i++)
+        features[i] = (float)(i % PICTURE * HIDDEN * 37 % 101 + i % 23 + i / 1000) / 60.0f - 1.0f;
+    memcpy(features + PICTURE * HIDDEN, features, PICTURE * HIDDEN * sizeof *features);
 }
 
 static tn_status feed(tn_session *s, int64_t rows, int64_t tokens, const int64_t *ids, const int64_t *mask,
@@ -100,6 +103,34 @@ START_TEST(rows_with_padding)
 }
 END_TEST
 
+/* Kernels give what eager gives where a picture is longer than their tiles and the window. */
+START_TEST(kernels_see_the_same)
+{
+    int64_t ids[LONG + 24];
+    enum { TOKENS = sizeof ids / sizeof *ids };
+    float eager[VOCAB], fused[VOCAB];
+    char plugins[4200], json[4300];
+    ck_assert(realpath(process_build(), plugins) != NULL);
+    snprintf(json, sizeof json, "{\"plugins\": [\"%s/plugins\"], \"verify\": \"never\"}", plugins);
+    tn_config *config = test_config(json);
+    tn_error err = TN_ERROR_INIT;
+    for (int64_t i = 0; i < TOKENS; i++)
+        ids[i] = i >= 12 && i < 12 + LONG ? IMAGE : 10 + i % 100;
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
+    for (int i = 0; i < 2; i++) {
+        tn_model *m = test_model("gemma3", .dtype = "f32");
+        if (i)
+            test_model_apply(m, config, "auto");
+        ck_assert_int_eq(test_model_bound(m) > 0, i);
+        const tn_outputs out = {.size = sizeof out, .last_logits = i ? fused : eager};
+        ck_assert_msg(feed(test_session(m, .context = TOKENS), 1, TOKENS, ids, NULL, &out, &err) == TN_OK, "%s",
+                      err.message);
+    }
+    for (int i = 0; i < VOCAB; i++)
+        ck_assert_float_eq_tol(fused[i], eager[i], 1e-4f);
+}
+END_TEST
+
 static void expect_refused(tn_session *s, int64_t rows, int64_t tokens, const int64_t *ids, const char *words)
 {
     tn_error err = TN_ERROR_INIT;
@@ -142,6 +173,6 @@ int main(void)
     fill();
     TCase *c = suite_open("pictures whose tokens see each other", 120);
     suite_add(c, a_window_shorter_than_the_picture, what_lies_before_is_out_of_sight, rows_with_padding,
-              parts_of_a_picture, going_back);
+              kernels_see_the_same, parts_of_a_picture, going_back);
     return suite_run();
 }
