@@ -14,6 +14,7 @@ typedef struct decoder_layer {
     const feed_kind *feed, *tail;
     void *feed_state, *tail_state;
     graph_site *norm, *after_attention, *mlp_norm, *after_mlp; /* or NULL                          */
+    tn_site *keep[2], *give[2];                                /* factors of h and what is added, or NULL */
     bool sums;                                                 /* decoder_norms.sums               */
     bool alone;                                                /* there is no MLP                  */
 } decoder_layer;
@@ -81,6 +82,15 @@ static bool leaves(const decoder_layer *l)
     return !l->whole && !l->tail && !l->sums;
 }
 
+/* A step that multiplies by a number; NULL where there is none. */
+static tn_site *build_factor(graph_builder *b, const graph_module *m, double factor, int64_t width)
+{
+    tn_site *step = factor != 0 ? build_step(b, m, TN_OP_SCALE, width) : NULL;
+    if (step)
+        step->num[TN_NUM_SCALE] = factor;
+    return step;
+}
+
 /* Attention and MLP with their norms. */
 static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *s, const decoder_layer_spec *spec,
                          int64_t i, decoder *d)
@@ -110,6 +120,10 @@ static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *
         l->after_mlp = build_norm(b, m, s, s->norms.after_mlp, false);
     }
     build_feed(b, m, spec->tail, spec->tail_spec, &l->tail_state);
+    for (int half = 0; half < 2; half++) {
+        l->keep[half] = build_factor(b, m, spec->keep[half] != 1 ? spec->keep[half] : 0, s->hidden);
+        l->give[half] = build_factor(b, m, spec->give[half] != 1 ? spec->give[half] : 0, s->hidden);
+    }
 }
 
 static void build_layer(graph_builder *b, const config_reader *c, graph_module *parent, const decoder_spec *s,
@@ -129,15 +143,6 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
         build_halves(b, m, s, &spec, i, d);
     else if ((l->whole_state = piece_state(b, spec.whole->state_size)))
         spec.whole->build(b, m, &spec, l->whole_state, &d->cache[i]);
-}
-
-/* A step that multiplies by a number; NULL where there is none. */
-static tn_site *build_factor(graph_builder *b, const graph_module *m, double factor, int64_t width)
-{
-    tn_site *step = factor != 0 ? build_step(b, m, TN_OP_SCALE, width) : NULL;
-    if (step)
-        step->num[TN_NUM_SCALE] = factor;
-    return step;
 }
 
 static void build_head(graph_builder *b, graph_module *head, const decoder_spec *s, const tn_tensor *weight, decoder *d)
@@ -358,13 +363,19 @@ static tn_tensor enter_half(graph_run *r, const decoder *d, const graph_site *no
     return x;
 }
 
-/* What a half gives, before it is added. */
-static void leave(graph_run *r, const decoder *d, const graph_site *norm, const tn_tensor *x)
+/* What a half gives, before it is added to h. */
+static void leave(graph_run *r, const decoder *d, const decoder_layer *l, int half, const tn_tensor *h,
+                  const tn_tensor *x)
 {
+    const graph_site *norm = half ? l->after_mlp : l->after_attention;
     if (norm)
         steps_norm_in_place(r, norm, x);
     if (d->residual_scale)
         steps_change(r, d->residual_scale, x);
+    if (l->keep[half])
+        steps_change(r, l->keep[half], h);
+    if (l->give[half])
+        steps_change(r, l->give[half], x);
 }
 
 static void run_feed(graph_run *r, const decoder_layer *l, const mixer_place *at, const tn_tensor *h,
@@ -415,7 +426,7 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
         run_feed(r, l, &at, h, h, mlp);
         return;
     }
-    leave(r, d, l->after_attention, &a);
+    leave(r, d, l, 0, h, &a);
     if (l->alone) { /* nothing comes behind: this is what is left                                  */
         steps_copy(r, d->copy, &a, mlp);
         return;
@@ -429,7 +440,7 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
         x = enter_half(r, d, l->mlp_norm, h, &a);
         run_feed(r, l, &at, h, &x, mlp);
     }
-    leave(r, d, l->after_mlp, mlp);
+    leave(r, d, l, 1, h, mlp);
 }
 
 /* A layer that leaves nothing to be added: one of another kind, a norm of the sum, or what else comes behind it. */

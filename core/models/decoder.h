@@ -43,8 +43,9 @@ typedef struct decoder_layer_spec {
     gqa_spec attention;
     const mixer_kind *mixer; /* instead of attention, built from mixer_spec                       */
     const void *mixer_spec;
-    bool alone;           /* attention or mixer with its norm, and nothing behind                 */
-    const char *mlp_name; /* NULL: mlp; "": its matrices are the layer's own                          */
+    double keep[2], give[2]; /* of attention and MLP: factors of h and of what is added to it; 0: none     */
+    bool alone;              /* attention or mixer with its norm, and nothing behind                 */
+    const char *mlp_name;    /* NULL: mlp; "": its matrices are the layer's own                          */
     parts_mlp_spec mlp;
     moe_parts_spec moe;    /* instead of mlp where it has experts                                    */
     const feed_kind *feed; /* instead of both, built from feed_spec                                */

@@ -21,6 +21,11 @@ static const unread known[] = {
     {"gptj", ".attn.masked_bias"},
     {"gpt_neox", ".attention.bias"},
     {"gpt_neox", ".attention.masked_bias"},
+    /* What its config says already. */
+    {"minimax", ".self_attn.slope_rate"},
+    {"minimax", ".self_attn.query_decay"},
+    {"minimax", ".self_attn.key_decay"},
+    {"minimax", ".self_attn.diagonal_decay"},
     /* The other parts of a file whose text model is what runs. */
     {NULL, "visual."},
     {NULL, "vision"},

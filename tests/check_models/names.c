@@ -13,10 +13,17 @@ static int64_t layer_of(const char *name)
     return at ? strtoll(at + strlen("model.layers."), NULL, 10) : -1;
 }
 
-/* Masks that old files hold. */
+/* Masks that old files hold, and what follows from config.json. */
 static bool is_mask(const char *name)
 {
-    static const char *const masks[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"};
+    static const char *const masks[] = {".attn.bias",
+                                        ".attn.masked_bias",
+                                        ".attention.bias",
+                                        ".attention.masked_bias",
+                                        ".self_attn.slope_rate",
+                                        ".self_attn.query_decay",
+                                        ".self_attn.key_decay",
+                                        ".self_attn.diagonal_decay"};
     size_t length = strlen(name);
     for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++)
         if (length > strlen(masks[i]) && !strcmp(name + length - strlen(masks[i]), masks[i]))

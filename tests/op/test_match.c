@@ -431,9 +431,9 @@ END_TEST
 
 START_TEST(every_enumerator_has_a_name)
 {
-    static const int last[] = {TN_DTYPE_COUNT - 1, TN_DTYPE_COUNT - 1,   TN_NORM_NO_WEIGHT, TN_ROPE_HALF_F32,
+    static const int last[] = {TN_DTYPE_COUNT - 1, TN_DTYPE_COUNT - 1,   TN_NORM_W_GATED_F32, TN_ROPE_HALF_F32,
                                TN_ACT_XIELU,       TN_SCORE_SPARSEMIXER, TN_LAYOUT_PAIRS_IO};
-    for (int op = 1; op <= TN_OP_SHORT_CONV; op++)
+    for (int op = 1; op <= TN_OP_SELECTIVE_SCAN; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
     for (int op = TN_OP_EMBEDDING; op <= TN_OP_EMBEDDING_BAG; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
