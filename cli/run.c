@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define USUAL_TOKENS 64
@@ -137,22 +136,6 @@ static int on_prompt(void *ctx, int64_t done, int64_t total)
     return interrupted;
 }
 
-/* All of the prompt but its last token, with its pictures. */
-static tn_status look(run_state *r, tn_session *session, double *seconds, tn_error *err)
-{
-    struct timespec begin, end;
-    const tn_batch batch = {.size = sizeof batch,
-                            .rows = 1,
-                            .tokens = (int64_t)r->prompt_count - 1,
-                            .ids = r->prompt,
-                            .images = tn_media_pictures(r->media)};
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    tn_status status = tn_session_run(session, &batch, NULL, err);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    *seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    return status;
-}
-
 static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens, tn_generate_result *result,
                           tn_error *err)
 {
@@ -162,23 +145,19 @@ static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens,
     g.on_prompt = on_prompt;
     g.on_logits = r->logprobs.list ? on_logits : NULL;
     g.ctx = r;
-    const int64_t *prompt = r->prompt;
-    int64_t count = (int64_t)r->prompt_count;
-    double looked = 0;
-    tn_status status = r->media ? look(r, session, &looked, err) : TN_OK;
-    if (status != TN_OK)
-        return status;
-    if (r->media) {
-        g.history = prompt;
-        g.history_count = count - 1;
-        prompt += count - 1;
-        count = 1;
-    }
+    const tn_batch batch = {.size = sizeof batch,
+                            .rows = 1,
+                            .tokens = (int64_t)r->prompt_count,
+                            .ids = r->prompt,
+                            .images = tn_media_pictures(r->media)};
+    tn_generate_result **made;
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND}, before;
     sigaction(SIGINT, &action, &before);
     progress_start(&r->w.progress, r->o);
-    status = tn_generate(session, prompt, count, &g, r->out, result, err);
-    result->prompt_seconds += looked;
+    tn_status status = tn_generate_rows(session, &batch, &g, r->out, &made, err);
+    if (made)
+        *result = *made[0];
+    free(made);
     progress_clear(&r->w.progress);
     sigaction(SIGINT, &before, NULL);
     if (status == TN_E_CANCELLED && interrupted) /* during the prompt: there is a summary nevertheless */
