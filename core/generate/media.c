@@ -242,37 +242,45 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
 
 static bool is_picture(const media *m, int64_t b, int64_t t)
 {
-    return m->kinds[b * m->tokens + t] == MULTIMODAL_IMAGE;
+    return m->kinds && m->kinds[b * m->tokens + t] == MULTIMODAL_IMAGE;
 }
 
-tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, bool follows, int64_t *first,
+/* How many tokens from begin on see each other, or (negative) come before any that do. */
+static int64_t mutual_run(const media *m, multimodal_sight sight, int64_t b, int64_t begin, int64_t left, bool begins)
+{
+    int64_t n = 1;
+    if (sight != SIGHT_PICTURE)
+        return sight == SIGHT_PROMPT && begins ? left : -left;
+    while (n < left && is_picture(m, b, begin + n) == is_picture(m, b, begin))
+        n++;
+    return is_picture(m, b, begin) ? n : -n;
+}
+
+tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, media_before before, int64_t *first,
                     int64_t *count, tn_error *err)
 {
-    bool mutual = m->kinds && m->shape->media && m->shape->media->mutual;
+    multimodal_sight sight = m->shape->media ? m->shape->media->sight : SIGHT_BACK;
+    const char *what = sight == SIGHT_PROMPT ? "prompt" : "picture";
     *count = left < most ? left : most;
     for (int64_t b = 0; b < m->rows; b++) {
-        int64_t n = 1;
-        first[b] = -1;
-        while (mutual && n < left && is_picture(m, b, begin + n) == is_picture(m, b, begin))
-            n++;
-        if (!mutual)
-            continue;
-        if (is_picture(m, b, begin))
-            first[b] = n;
-        if (first[b] > most)
-            return tn_fail(err, TN_E_INPUT, "images",
-                           "the %lld tokens of a picture see each other, and a chunk has %lld; raise --chunk (chunk of "
+        int64_t n = mutual_run(m, sight, b, begin, left, before == MEDIA_NOTHING);
+        first[b] = n > 0 ? n : -1;
+        if (n > most)
+            return tn_fail(err, TN_E_INPUT, what,
+                           "its %lld tokens see each other, and a chunk has %lld; raise --chunk (chunk of "
                            "tn_session_options)",
                            (long long)n, (long long)most);
-        if (first[b] > 0 && follows)
-            return tn_fail(err, TN_E_INPUT, "images", "the tokens of a picture see each other: give them in one call");
+        if (n > 0 && before == MEDIA_PICTURE)
+            return tn_fail(err, TN_E_INPUT, what, "the tokens of a picture see each other: give them in one call");
+        if (sight == SIGHT_PROMPT && n < 0 && m->count[MULTIMODAL_IMAGE] > 0)
+            return tn_fail(err, TN_E_INPUT, what, "pictures belong to the first call, all of whose tokens see them");
+        n = n < 0 ? -n : n;
         *count = n < *count ? n : *count;
     }
     for (int64_t b = 0; b < m->rows; b++)
         if (first[b] > *count)
-            return tn_fail(err, TN_E_INPUT, "images",
-                           "the tokens of a picture see each other: those of a batch's rows must begin and end at the "
-                           "same columns");
+            return tn_fail(err, TN_E_INPUT, what,
+                           "its tokens see each other: those of a batch's rows must begin and end at the same columns");
     return TN_OK;
 }
 

@@ -50,10 +50,12 @@ media media_none(const media *m, const int64_t *positions, int64_t tokens);
 /* The positions of token t of the call in row b, which is the index-th real one of its row (-1: padding). */
 void media_position(const media *m, int64_t b, int64_t t, int64_t index, float position[ROPE_AXES]);
 
-/* Where tokens of a picture see each other, a chunk takes what lies before a picture, or a picture as a whole: count,
- * of the call's `left` tokens from begin on, at most `most`. follows: the token before belongs to a picture. first [B]:
- * how many tokens of a picture the row has there, -1: none. */
-tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, bool follows, int64_t *first,
+typedef enum media_before { MEDIA_TEXT, MEDIA_PICTURE, MEDIA_NOTHING } media_before;
+
+/* Where tokens see each other (multimodal_sight), a chunk takes what lies before them, or all of them: count, of the
+ * call's `left` tokens from begin on, at most `most`. before: what the session's last token is of. first [B]: how many
+ * tokens of that kind the row has there, -1: none. */
+tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, media_before before, int64_t *first,
                     int64_t *count, tn_error *err);
 
 /* The rows that a chunk takes; out->features is empty where it has none. */

@@ -361,8 +361,10 @@ static tn_status run_chunks(tn_session *s, const tn_batch *batch, int64_t stride
 {
     tn_status status = TN_OK;
     for (int64_t begin = 0, count; begin < batch->tokens && status == TN_OK; begin += count) {
-        bool follows = s->columns > 0 && s->columns == s->picture_end;
-        status = media_cut(&s->media, begin, batch->tokens - begin, s->chunk, follows, s->first, &count, err);
+        media_before before = s->columns == 0                ? MEDIA_NOTHING
+                              : s->columns == s->picture_end ? MEDIA_PICTURE
+                                                             : MEDIA_TEXT;
+        status = media_cut(&s->media, begin, batch->tokens - begin, s->chunk, before, s->first, &count, err);
         if (status != TN_OK)
             return status;
         join_pictures(s);
@@ -607,7 +609,7 @@ tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
     if (length == now)
         return TN_OK;
     const char *why = s->media.ahead[0] != 0    ? "pictures or sounds have shifted positions"
-                      : length < s->picture_end ? "the tokens of a picture see each other"
+                      : length < s->picture_end ? "its tokens see each other"
                                                 : NULL;
     for (int32_t i = 0; i < s->shape->rope_count && !why; i++)
         why = rope_tables_moved(&s->shape->rope[i], s->rope_length[i]) ? "rotary frequencies have followed the length"

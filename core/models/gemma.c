@@ -16,7 +16,7 @@ static void *build(graph_builder *b, const config_reader *config)
     decoder_read(config, &s);
     if (s.layer.mlp.act == TN_ACT_GELU) /* the first files say gelu where they mean its approximation  */
         s.layer.mlp.act = TN_ACT_GELU_TANH;
-    gemma_parts_causal(config);
+    gemma_parts_causal(b, config);
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     s.embed_scale = sqrt((double)s.hidden);
     return decoder_build(b, config, &s);

@@ -26,7 +26,7 @@ static void *build(graph_builder *b, const config_reader *config)
                       .differ = differ};
     decoder_read(config, &s);
     gqa_spec *attention = &s.layer.attention;
-    gemma_parts_causal(config);
+    gemma_parts_causal(b, config);
     attention->scale = gemma_parts_score_scale(config);
     attention->softcap = decoder_positive(config, "attn_logit_softcapping", 50);
     attention->window = decoder_window(config, 4096);

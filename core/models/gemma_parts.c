@@ -46,8 +46,8 @@ double gemma_parts_score_scale(const config_reader *c)
     return pow(scalar, -0.5);
 }
 
-void gemma_parts_causal(const config_reader *c)
+void gemma_parts_causal(const graph_builder *b, const config_reader *c)
 {
-    if (config_bool(c, "use_bidirectional_attention", false))
+    if (!b->whole_prompt && config_bool(c, "use_bidirectional_attention", false))
         config_fail(c, "use_bidirectional_attention", "is true, only false is supported");
 }

@@ -20,7 +20,7 @@ void gemma_parts_share(const config_reader *config, int64_t i, int64_t shared,
 /* "query_pre_attn_scalar" to the power of -0.5. */
 double gemma_parts_score_scale(const config_reader *config);
 
-/* Refuses "use_bidirectional_attention". */
-void gemma_parts_causal(const config_reader *config);
+/* Refuses "use_bidirectional_attention", but where what is around the model sees to it. */
+void gemma_parts_causal(const graph_builder *b, const config_reader *config);
 
 #endif

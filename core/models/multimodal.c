@@ -194,12 +194,18 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
                         const model_wrapper *around, const model_arch *arch)
 {
     const build_alias *const names = b->outer;
+    const vit_projector *projector = vit_projector_of(around->model_type);
+    bool sees = has_tower(b, config);
+    b->whole_prompt = sees && projector && projector->sight == SIGHT_PROMPT;
+    if (!sees && projector && projector->sight == SIGHT_PROMPT)
+        return build_fail(b, TN_E_INPUT, around->model_type, "the tower of '%s' is missing: without it, it is no model",
+                          around->class_name);
     multimodal_state *s = allocate(b);
     if (s)
         s->text = arch->build(b, inner);
     if (b->status == TN_OK)
         s->shape = *s->flow->shape(s->text);
-    if (b->status == TN_OK && has_tower(b, config)) {
+    if (b->status == TN_OK && sees) {
         multimodal *m = &s->media;
         const char *key = config_has(config, "image_token_id") ? "image_token_id" : around->token_key;
         *m = (multimodal){.vision = around->vision, .one_axis = true, .video_start = -1, .video_end = -1, .merge = 1};
@@ -211,7 +217,7 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
         b->outer = beside_names;
         m->vision_state = m->vision->build(b, b->graph->root, around->model_type, config, s->shape.hidden);
         b->outer = names;
-        m->mutual = m->vision_state && vit_is_mutual(m->vision_state);
+        m->sight = m->vision_state ? vit_sight(m->vision_state) : SIGHT_BACK;
         s->shape.media = m;
     }
     if (b->status == TN_OK)

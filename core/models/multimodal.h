@@ -33,7 +33,7 @@ typedef struct multimodal {
     void *vision_state, *audio_state;
     int64_t token[MULTIMODAL_KINDS];         /* the ids that stand for pictures and sounds; -1: none         */
     const char *token_key[MULTIMODAL_KINDS]; /* what config.json calls them                          */
-    bool mutual;            /* tokens of a picture see each other                                     */
+    multimodal_sight sight;
     bool one_axis;          /* positions count tokens, whatever these stand for                       */
     bool one_picture_token; /* frames of a video are image tokens between video_start and video_end    */
     int64_t video_start, video_end;

@@ -10,6 +10,13 @@
  * or a long sound does not enlarge. */
 enum { TOWER_PIECE = 512 };
 
+/* What tokens see beside those before them. */
+typedef enum multimodal_sight {
+    SIGHT_BACK,    /* nothing                                                                         */
+    SIGHT_PICTURE, /* of a picture: all of it                                                          */
+    SIGHT_PROMPT   /* of a session's first call: all of it                                             */
+} multimodal_sight;
+
 typedef struct tower_grid {
     int64_t t, h, w;
 } tower_grid; /* in patches                                                                        */

@@ -80,7 +80,7 @@ struct vit_projector {
     int64_t layer;          /* default of vision_feature_layer                                          */
     bool last;              /* where that is -1, the tower's last norm counts                           */
     bool selects;           /* vision_feature_select_strategy may leave out a picture's first row        */
-    bool mutual;            /* tokens of a picture see each other in the text model                    */
+    multimodal_sight sight; /* of tokens in the text model                                             */
     const vit_marks *marks; /* NULL: none                                                              */
     bool tiled;             /* pictures are cut into tiles, whose rows are put together again (vit_tiles.c) */
     /* The module under root with what it reads; the state, of one block of memory, or NULL after an error. width: of
@@ -101,8 +101,7 @@ int64_t vit_tokens(const void *state, const tower_media *media, tn_error *err);
 int64_t vit_largest(const void *state, const tower_media *media);
 void vit_forward(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
 
-/* Do the rows of a picture see each other in the text model? */
-bool vit_is_mutual(const void *state);
+multimodal_sight vit_sight(const void *state);
 
 const vit_marks *vit_marks_of(const void *state); /* NULL: none                                         */
 

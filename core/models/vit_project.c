@@ -140,6 +140,18 @@ static void *build_gemma3(graph_builder *b, graph_module *root, const config_rea
     return built(b, p);
 }
 
+static void *build_paligemma(graph_builder *b, graph_module *root, const config_reader *c, const vit_tower *v,
+                             int64_t width)
+{
+    projector *p = allocate(b, width);
+    (void)c;
+    if (!p)
+        return NULL;
+    p->second = parts_linear(b, module_of(b, root, "PaliGemmaMultiModalProjector"), "linear", width, v->text_hidden,
+                             true, NULL);
+    return built(b, p);
+}
+
 /* ---- running ------------------------------------------------------------------------------------- */
 
 static int64_t rows_of(const void *state, const vit_picture *picture, int64_t count)
@@ -233,11 +245,12 @@ static const vit_marks gemma3_marks = {.place = "<start_of_image>",
 static const vit_marks internvl_marks = {.before = "<img>", .after = "</img>"};
 
 static const vit_projector projectors[] = {
-    {"llava", -2, false, true, false, NULL, false, build_llava, rows_of, run},
-    {"llava_next", -2, false, true, false, NULL, true, build_llava, rows_of, run},
-    {"mistral3", -1, false, false, false, &pixtral_marks, false, build_mistral3, rows_of, run},
-    {"gemma3", -1, true, false, true, &gemma3_marks, false, build_gemma3, rows_of, run},
-    {"internvl", -1, true, true, false, &internvl_marks, false, build_internvl, rows_of, run},
+    {"llava", -2, false, true, SIGHT_BACK, NULL, false, build_llava, rows_of, run},
+    {"llava_next", -2, false, true, SIGHT_BACK, NULL, true, build_llava, rows_of, run},
+    {"mistral3", -1, false, false, SIGHT_BACK, &pixtral_marks, false, build_mistral3, rows_of, run},
+    {"gemma3", -1, true, false, SIGHT_PICTURE, &gemma3_marks, false, build_gemma3, rows_of, run},
+    {"internvl", -1, true, true, SIGHT_BACK, &internvl_marks, false, build_internvl, rows_of, run},
+    {"paligemma", -1, true, false, SIGHT_PROMPT, NULL, false, build_paligemma, rows_of, run},
 };
 
 int64_t vit_unit(const void *state)

@@ -154,9 +154,9 @@ int64_t vit_tokens(const void *state, const tower_media *media, tn_error *err)
     return -1;
 }
 
-bool vit_is_mutual(const void *state)
+multimodal_sight vit_sight(const void *state)
 {
-    return ((const vit_tower *)state)->projector->mutual;
+    return ((const vit_tower *)state)->projector->sight;
 }
 
 const vit_marks *vit_marks_of(const void *state)

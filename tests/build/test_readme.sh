@@ -28,6 +28,9 @@ check 'it prints what README.md shows' listing_is_printed
 sed -n '/^## Use/,/^## /s/^\(\(printf .* | \)\{0,1\}build\/tenon .*\)/\1/p' README.md | sed 's/ #.*//' >"$tmp/commands"
 check 'README.md has commands' test "$(wc -l <"$tmp/commands")" -ge 6
 while IFS= read -r line; do
+    case $line in
+    *--image*) line=$(printf '%s' "$line" | sed 's#MODEL#tests/data/models/qwen2_vl#; s#photo.jpg#tests/data/media/files/exif6_100x60.jpg#') ;;
+    esac
     line=$(printf '%s' "$line" | sed "s#\(^\| \)build/tenon#\1'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
     check "$line" sh -c "$line" <&-
 done <"$tmp/commands"

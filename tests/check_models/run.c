@@ -93,11 +93,16 @@ bool run_prompt(const golden *g, tn_session *session, float *last_logits, tn_err
     return ok;
 }
 
-/* A picture whose tokens see each other is one piece. */
+/* A picture whose tokens see each other is one piece; so is a prompt, which has no picture's tokens beside others. */
 static int64_t piece_of(const golden *g, int64_t begin, int64_t step)
 {
     const int64_t *kind = g->mutual.data;
     int64_t tokens = g->ids.shape[1], end = begin + step < tokens ? begin + step : tokens;
+    bool apart = false;
+    for (int64_t i = 0; kind && i < tokens; i++)
+        apart |= kind[i] != 0;
+    if (kind && !apart)
+        return tokens - begin;
     while (kind && end < tokens && kind[end - 1] && kind[end])
         end++;
     return end - begin;

@@ -150,8 +150,29 @@ START_TEST(parts_of_a_picture)
     tn_session_reset(s);
     ck_assert_int_eq(feed(s, 1, 4, ids + 1, NULL, NULL, &err), TN_OK);
     ck_assert_int_eq(feed(s, 1, 5, ids + 5, NULL, NULL, &err), TN_OK);
-    expect_refused(test_session(m, .context = 16, .chunk = 3), 1, 5, ids, "the 4 tokens of a picture");
+    expect_refused(test_session(m, .context = 16, .chunk = 3), 1, 5, ids, "its 4 tokens see each other");
     expect_refused(test_session(m, .context = 16, .rows = 2), 2, 5, shifted, "at the same columns");
+}
+END_TEST
+
+/* Where all of a prompt sees itself, that is the first call. */
+START_TEST(a_prompt_is_one_call)
+{
+    static const int64_t ids[] = {IMAGE, IMAGE, IMAGE, IMAGE, 9, 10}, text[] = {9, 10, 11};
+    float whole[VOCAB], parts[VOCAB];
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("paligemma", .dtype = "f32");
+    tn_session *s = test_session(m, .context = 16);
+    expect_refused(test_session(m, .context = 16, .chunk = 5), 1, 6, ids, "its 6 tokens see each other");
+    ck_assert_int_eq(feed(s, 1, 3, text, NULL, &(tn_outputs){.size = sizeof(tn_outputs), .last_logits = whole}, &err),
+                     TN_OK);
+    expect_refused(s, 1, 6, ids, "pictures belong to the first call");
+    tn_session_reset(s);
+    ck_assert_int_eq(feed(s, 1, 2, text, NULL, NULL, &err), TN_OK);
+    ck_assert_int_eq(tn_session_rewind(s, 1, &err), TN_DECLINED);
+    ck_assert_int_eq(
+        feed(s, 1, 1, text + 2, NULL, &(tn_outputs){.size = sizeof(tn_outputs), .last_logits = parts}, &err), TN_OK);
+    ck_assert_mem_ne(whole, parts, sizeof whole); /* two tokens do not see the third                  */
 }
 END_TEST
 
@@ -173,6 +194,6 @@ int main(void)
     fill();
     TCase *c = suite_open("pictures whose tokens see each other", 120);
     suite_add(c, a_window_shorter_than_the_picture, what_lies_before_is_out_of_sight, rows_with_padding,
-              kernels_see_the_same, parts_of_a_picture, going_back);
+              kernels_see_the_same, parts_of_a_picture, a_prompt_is_one_call, going_back);
     return suite_run();
 }

@@ -15,8 +15,8 @@
 
 #define MODELS "tests/data/models/"
 
-static const char *const cases[] = {"llava", "llava_next", "mistral3", "internvl", "gemma3"};
-enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, CASES };
+static const char *const cases[] = {"llava", "llava_next", "mistral3", "internvl", "gemma3", "paligemma"};
+enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, CASES };
 
 /* A case's tensors, and a batch of them. */
 typedef struct given {
@@ -218,6 +218,9 @@ static const struct {
     {GEMMA3, "mm_tokens_per_image", "0", "mm_tokens_per_image"},
     {GEMMA3, "mm_tokens_per_image", "9", NULL},
     {GEMMA3, "vision_config/hidden_size", "16", "vision_tower"},
+    {PALIGEMMA, "text_config/use_bidirectional_attention", "null", NULL},
+    {PALIGEMMA, "vision_config/model_type", "\"other_vision_model\"",
+     "the tower of 'PaliGemmaForConditionalGeneration' is"},
 };
 
 START_TEST(a_key)
