@@ -124,6 +124,7 @@ static const struct {
     {"tn_tokenizer_decode", "count", INT64_MAX},
     {"tn_stop_text_new", "count", INT64_MAX},
     {"tn_nearest_name", "count", INT64_MAX},
+    {"tn_media_images", "count", 4096},
     {"tn_compare_text", "count", INT64_MAX},
     {"tn_compare_calls", "count", 65536},
     {"tn_plugin_called", "size", INT64_MAX},

@@ -304,7 +304,6 @@ static void *make_photos(void)
     return copied(&world.photo, sizeof world.photo);
 }
 
-/* A prompt with a place for one picture. */
 static void *get_session(void)
 {
     return world.session;
@@ -516,6 +515,7 @@ static const struct {
     {"tn_safetensors_write", "count", 1},
     {"tn_stop_text_new", "count", 1},
     {"tn_nearest_name", "count", 1},
+    {"tn_media_images", "count", 1},
     {NULL, "count", 4},
     {NULL, "axis", TN_AXIS_DTYPE},
     {NULL, "dim", 1},

@@ -2,21 +2,36 @@
 # Whole models on the simulator of an NPU, without kernels and with all of them: transformers' numbers. The simulator's
 # rotation rounds narrow types once, where transformers rounds three times (how often the vendor's does is written down
 # nowhere); gemma3n_text, whose sparse gates are chosen by rounding, is then twice as far off in bf16, so it goes without
-# npu_fused_rope.
+# npu_fused_rope. Of mimo_v2_flash one token's last chosen and first rejected expert are nearly equal, and the roundings of
+# all kernels together choose the other one in bf16 (row 9 is 0.57 off, all before it 0.03), so npu_fused_swiglu goes apart.
 set -eu
 LD_LIBRARY_PATH=$TENON_BUILD/tests/ascend_sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ASCEND_SIM_QUIET=1
 export LD_LIBRARY_PATH ASCEND_SIM_QUIET
 failed=0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/models"
-ln -s "$PWD/tests/data/models/gemma3n_text" "$folder/models"
-"$TENON_BUILD/tests/check_models" "$folder/models" --device npu --kernels none --kernels npu_fused_rmsnorm \
-    >"$folder/one" || failed=1
-"$TENON_BUILD/tests/check_models" tests/data/models --device npu --without gemma3n_text >"$folder/all" || failed=1
-cat "$folder/one" "$folder/all"
-# No model is declined but those whose scores lean.
-if grep '^SKIP' "$folder/one" "$folder/all" | grep -v 'attention with ALiBi'; then
+mkdir "$folder/gemma3n" "$folder/mimo" "$folder/others"
+for model in tests/data/models/*/; do
+    case $model in
+    */gemma3n_text/) group=gemma3n ;;
+    */mimo_v2_flash/) group=mimo ;;
+    *) group=others ;;
+    esac
+    ln -s "$PWD/${model%/}" "$folder/$group"
+done
+
+# usage: check GROUP OPTION...
+check() {
+    group=$1
+    shift
+    "$TENON_BUILD/tests/check_models" "$folder/$group" --device npu "$@" >"$folder/output.$group" || failed=1
+}
+check gemma3n --kernels none --kernels npu_fused_rmsnorm
+check mimo --kernels none --kernels npu_fused_swiglu --kernels npu_fused_rope,npu_fused_rmsnorm,npu_fused_moe
+check others
+cat "$folder"/output.*
+# No model is declined but for what the device says that it has not.
+if grep '^SKIP' "$folder"/output.* | grep -v 'attention with ALiBi\|is not there yet$'; then
     failed=1
 fi
 exit $failed
