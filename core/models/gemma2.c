@@ -19,8 +19,10 @@ static void *build(graph_builder *b, const config_reader *config)
                       .act_key = "hidden_activation", /* files have hidden_act too, which is not read */
                       .act = "gelu_pytorch_tanh",
                       .norm.variant = TN_NORM_1_PLUS_W,
-                      .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
-                                "post_feedforward_layernorm"},
+                      .norms = {.attention = "input_layernorm",
+                                .after_attention = "post_attention_layernorm",
+                                .mlp = "pre_feedforward_layernorm",
+                                .after_mlp = "post_feedforward_layernorm"},
                       .head_dim = 256,
                       .tied = true,
                       .differ = differ};

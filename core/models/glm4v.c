@@ -12,13 +12,15 @@ static const decoder_classes classes = {.scope = "modeling_glm4v",
 
 void *glm4v_text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {
-    decoder_spec s = {
-        .classes = &classes,
-        .norm.eps = 1e-5,
-        .norms = {"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"},
-        .partial = 1,
-        .kv_heads = 2,
-        .ignore_head_dim = true};
+    decoder_spec s = {.classes = &classes,
+                      .norm.eps = 1e-5,
+                      .norms = {.attention = "input_layernorm",
+                                .after_attention = "post_self_attn_layernorm",
+                                .mlp = "post_attention_layernorm",
+                                .after_mlp = "post_mlp_layernorm"},
+                      .partial = 1,
+                      .kv_heads = 2,
+                      .ignore_head_dim = true};
     decoder_read(config, &s);
     s.rope[0].site.style = TN_ROPE_INTERLEAVED;
     s.layer.attention.qkv_bias = true;
