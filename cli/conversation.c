@@ -317,7 +317,7 @@ tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer,
     tn_status status = render(c, &text, &length, err);
     if (status == TN_OK && c->media) {
         char *said = text;
-        status = tn_media_expand(c->media, c->model, tokenizer, said, length, &text, &length, err);
+        status = tn_media_expand(c->media, tokenizer, said, length, &text, &length, err);
         free(said);
     }
     if (status == TN_OK) /* special tokens are in the text of the model's own template already */

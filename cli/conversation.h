@@ -8,8 +8,7 @@ typedef struct conversation {
     tn_template *chat_template;
     json_t *messages;          /* a list of {"role", "content", ...}                             */
     json_t *tools, *variables; /* for the template; or NULL                                      */
-    const tn_model *model;     /* that sees media, or NULL                                       */
-    const tn_media *media;     /* the pictures of all messages                                   */
+    const tn_media *media;     /* the pictures of all messages; or NULL                          */
     bool plain;                /* the model has no template: what was said is one text, which it continues */
 } conversation;
 

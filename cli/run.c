@@ -59,7 +59,6 @@ static tn_status read_conversation(run_state *r, const char *text, size_t length
     tn_status status = conversation_open(&c, r->o->argument[0], err);
     if (status == TN_OK)
         status = conversation_start(&c, r->o, err);
-    c.model = r->w.model;
     c.media = r->media;
     if (status == TN_OK && text && r->media)
         status = conversation_add_seen(&c, r->o->image_count, text, length, err);

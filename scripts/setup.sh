@@ -23,7 +23,7 @@ header  zlib.h             zlib1g-dev     zlib-devel            zlib        zlib
 header  gelf.h             libelf-dev     elfutils-libelf-devel libelf      libelf-devel     elfutils-dev
 header  histedit.h         libedit-dev    libedit-devel         libedit     libedit-devel    libedit-dev
 header  png.h              libpng-dev     libpng-devel          libpng      libpng16-devel   libpng-dev
-header  jpeglib.h          libjpeg62-turbo-dev libjpeg-turbo-devel libjpeg-turbo libjpeg8-devel libjpeg-turbo-dev
+header  jpeglib.h          libjpeg-dev libjpeg-turbo-devel libjpeg-turbo libjpeg8-devel libjpeg-turbo-dev
 header  webp/decode.h      libwebp-dev    libwebp-devel         libwebp     libwebp-devel    libwebp-dev
 header  openssl/evp.h      libssl-dev     openssl-devel         openssl     libopenssl-devel openssl-dev
 '

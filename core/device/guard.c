@@ -172,6 +172,24 @@ void guard_close_from(int first)
         close(fd);
 }
 
+/* What takes all memory there is would have others killed. The sanitizers' own memory counts too, and is
+ * more than any machine has: there is no such limit under them. */
+void guard_limit_memory(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    static const rlim_t MORE = (rlim_t)2 << 30;
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    bool known = file && fscanf(file, "%*u %*u %*u %*u %*u %lu", &pages) == 1;
+    if (file)
+        fclose(file);
+    rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + MORE;
+    struct rlimit now;
+    if (known && getrlimit(RLIMIT_DATA, &now) == 0 && most < now.rlim_cur && most < now.rlim_max)
+        setrlimit(RLIMIT_DATA, &(struct rlimit){most, now.rlim_max});
+#endif
+}
+
 static void plain_signals(void)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};

@@ -45,6 +45,9 @@ guard_result guard_run_long(int (*body)(void *ctx), void *ctx, double seconds);
 /* In the child: closes every descriptor from first on. */
 void guard_close_from(int first);
 
+/* In the child, while it can open files: no more than 2 GiB beside what it has. */
+void guard_limit_memory(void);
+
 /* How it ended, in words ("crashed with SIGSEGV"). */
 void guard_describe(const guard_result *result, double seconds, char *reason, size_t reason_size);
 

@@ -110,7 +110,8 @@ bool placing_begin(graph_builder *b, const char *name, size_t bytes, placing *p)
 bool placing_end(graph_builder *b, const placing *p)
 {
     if (!b->device->ops->host_memory) {
-        b->status = device_upload(b->device, p->memory, p->host, p->bytes, b->err);
+        if (b->status == TN_OK)
+            b->status = device_upload(b->device, p->memory, p->host, p->bytes, b->err);
         free(p->host);
     }
     return b->status == TN_OK;

@@ -10,13 +10,14 @@
 #include <tenon/media.h>
 
 struct tn_media {
+    const tn_model *model;
     processed made;
     tn_pictures pictures;
 };
 
 static const vit_marks *marks_of(const multimodal *m)
 {
-    return m && m->vision && m->vision->largest ? vit_marks_of(m->vision_state) : NULL;
+    return m->vision->largest ? vit_marks_of(m->vision_state) : NULL;
 }
 
 static tn_status decode_all(const char *const *files, int64_t count, picture *pictures, tn_error *err)
@@ -29,8 +30,9 @@ static tn_status decode_all(const char *const *files, int64_t count, picture *pi
 }
 
 /* Whole pictures are numbered as they lie in pixels, of which several may be of one file. */
-static void describe(tn_media *m)
+static void describe(tn_media *m, const tn_model *model)
 {
+    m->model = model;
     const processed *x = &m->made;
     m->pictures = (tn_pictures){.size = sizeof m->pictures, .count = x->count, .grids = x->grids, .pixels = x->pixels};
     if (x->grids) {
@@ -51,7 +53,7 @@ tn_media *tn_media_images(const tn_model *model, const char *const *files, int64
         return NULL;
     }
     const multimodal *sees = model->flow->shape(model->arch_state)->media;
-    if (!sees || !sees->vision) {
+    if (!sees || !sees->vision || sees->token[MULTIMODAL_IMAGE] < 0) {
         tn_fail(err, TN_E_INPUT, "pictures", "%s sees none; leave them out", model->info.class_name);
         return NULL;
     }
@@ -71,7 +73,7 @@ tn_media *tn_media_images(const tn_model *model, const char *const *files, int64
     free(pictures);
     processor_free(p);
     if (status == TN_OK) {
-        describe(m);
+        describe(m, model);
         return m;
     }
     free(m);
@@ -92,20 +94,6 @@ const tn_pictures *tn_media_pictures(const tn_media *media)
 
 /* ---- prompts ----------------------------------------------------------------------------------------- */
 
-/* Rows of picture i; -1 after an error. */
-static int64_t rows_of(const tn_media *media, const multimodal *model, int64_t i, tn_error *err)
-{
-    const processed *x = &media->made;
-    if (x->tokens)
-        return x->tokens[i];
-    tower_media one = {.count = x->parts ? x->parts[i] : 1, .sizes = x->sizes ? x->sizes + 2 * i : NULL};
-    int64_t shape[6];
-    memcpy(shape, x->shape, sizeof shape);
-    shape[0] = one.count;
-    one.pixels = tn_tensor_dense(NULL, TN_F32, x->ndim, shape);
-    return model->vision->tokens(model->vision_state, &one, err);
-}
-
 typedef struct expansion {
     const tn_media *media;
     const multimodal *model;
@@ -113,6 +101,20 @@ typedef struct expansion {
     char *token;            /* the text of the picture's token                                         */
     FILE *out;
 } expansion;
+
+/* Rows of picture i; -1 after an error. */
+static int64_t rows_of(const expansion *e, int64_t i, tn_error *err)
+{
+    const processed *x = &e->media->made;
+    if (x->tokens)
+        return x->tokens[i];
+    tower_media one = {.count = x->parts ? x->parts[i] : 1, .sizes = x->sizes ? x->sizes + 2 * i : NULL};
+    int64_t shape[6];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[0] = one.count;
+    one.pixels = tn_tensor_dense(NULL, TN_F32, x->ndim, shape);
+    return e->model->vision->tokens(e->model->vision_state, &one, err);
+}
 
 static void write_rows(const expansion *e, int64_t rows, int64_t columns)
 {
@@ -130,12 +132,16 @@ static void write_rows(const expansion *e, int64_t rows, int64_t columns)
 static tn_status write_picture(const expansion *e, int64_t i, tn_error *err)
 {
     const processed *x = &e->media->made;
-    int64_t rows = rows_of(e->media, e->model, i, err), parts = 1;
+    int64_t rows = rows_of(e, i, err), parts = 1, columns = rows;
     if (rows < 0)
         return TN_E_INPUT;
+    if (e->marks && e->marks->line && !x->sizes)
+        return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
+                       "makes pictures of one size, those of this model have their own; is the file another model's?");
+    if (e->marks && e->marks->line)
+        columns = x->sizes[2 * i + 1] / vit_unit(e->model->vision_state);
     if (e->marks && e->marks->crops && x->parts)
         parts = x->parts[i];
-    int64_t columns = e->marks && e->marks->line ? x->sizes[2 * i + 1] / vit_unit(e->model->vision_state) : rows;
     for (int64_t p = 0; p < parts; p++) {
         fputs(parts == 1 ? "" : p == 0 ? e->marks->whole : p == 1 ? e->marks->crops : " ", e->out);
         write_rows(e, rows / parts, columns);
@@ -161,18 +167,16 @@ static tn_status write_prompt(const expansion *e, const char *text, size_t lengt
     return status;
 }
 
-tn_status tn_media_expand(const tn_media *media, const tn_model *model, const tn_tokenizer *tokenizer, const char *text,
-                          size_t length, char **out, size_t *out_length, tn_error *err)
+tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, const char *text, size_t length,
+                          char **out, size_t *out_length, tn_error *err)
 {
-    if (!media || !model || !tokenizer || !text || !out || !out_length)
+    if (!media || !tokenizer || !text || !out || !out_length)
         return tn_fail(err, TN_E_USAGE, "tn_media_expand",
-                       "takes media, a model, its tokenizer, a text, and places for the result");
-    const multimodal *m = model->flow->shape(model->arch_state)->media;
+                       "takes media, the model's tokenizer, a text, and places for the result");
+    const multimodal *m = media->model->flow->shape(media->model->arch_state)->media;
     expansion e = {.media = media, .model = m, .marks = marks_of(m)};
     *out = NULL;
     *out_length = 0;
-    if (!m || !m->vision || m->token[MULTIMODAL_IMAGE] < 0)
-        return tn_fail(err, TN_E_INPUT, "pictures", "are given, and %s sees none", model->info.class_name);
     tn_status status = tn_tokenizer_decode(tokenizer, &m->token[MULTIMODAL_IMAGE], 1, false, &e.token, NULL, err);
     if (status == TN_OK && !e.token[0])
         status = tn_fail(err, TN_E_INPUT, "prompt", "the tokenizer has no text for %s %lld",

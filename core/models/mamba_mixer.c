@@ -45,7 +45,12 @@ void mamba_mixer_read(const config_reader *c, const mamba_mixer_keys *k, int64_t
 {
     enum { MOST_HEADS = 1 << 14, MOST_WIDTH = 1 << 12, MOST_EXPAND = 64 };
     bool given = inner != 0;
-    inner = given ? inner : (int64_t)(config_f64(c, k->expand, 2) * (double)s->hidden);
+    double times = given ? 1 : config_f64(c, k->expand, 2);
+    if (!(times > 0 && times <= MOST_EXPAND)) {
+        config_fail(c, k->expand, "is %g, must be above 0 and at most %d", times, (int)MOST_EXPAND);
+        times = 1;
+    }
+    inner = given ? inner : (int64_t)(times * (double)s->hidden);
     s->heads = config_i64(c, k->heads, k->default_heads, 1, MOST_HEADS);
     s->head = head_size(c, k, inner, s->heads, MOST_WIDTH);
     s->groups = config_i64(c, k->groups, k->default_groups, 1, MOST_HEADS);

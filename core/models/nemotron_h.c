@@ -3,6 +3,7 @@
 #include "models/mamba_mixer.h"
 #include "models/routed.h"
 
+#include <float.h>
 #include <string.h>
 
 static const decoder_classes classes = {.scope = "modeling_nemotron_h",
@@ -174,7 +175,7 @@ static void *build(graph_builder *b, const config_reader *config)
                       .act_key = "mlp_hidden_act",
                       .act = "relu2",
                       .eps_key = "layer_norm_epsilon",
-                      .norm.eps = 1e-5,
+                      .norm = {.variant = TN_NORM_W_F32, .eps = 1e-5},
                       .final_norm = "norm_f",
                       .norms.attention = "norm",
                       .kv_heads = 8,
@@ -189,20 +190,21 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.alone = true;
     s.layer.attention.names = &attention;
     s.layer.attention.rope = GQA_NO_ROPE;
-    s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     s.layer.mlp.layout = TN_LAYOUT_UP_DOWN;
     s.layer.mlp.bias = config_bool(config, "mlp_bias", false);
     specs.mlp = s.layer.mlp;
     specs.mlp.inter = config_i64(config, "intermediate_size", 21504, 1, 1 << 20);
     specs.mamba = (mamba_mixer_spec){.name = "mixer",
                                      .class_name = "NemotronHMamba2Mixer",
-                                     .norm_class = "Zamba2RMSNormGated",
+                                     .norm_class = "NemotronHRMSNormGated",
                                      .hidden = s.hidden,
                                      .eps = s.norm.eps,
                                      .act = parts_act(config, "mamba_hidden_act", "silu")};
     int64_t inner = config_i64(config, keys.heads, keys.default_heads, 1, 1 << 14) *
                     config_i64(config, keys.head, keys.default_head, 1, 1 << 12);
     mamba_mixer_read(config, &keys, inner, &specs.mamba);
+    specs.mamba.least = config_f64(config, "time_step_min", 0.001); /* of time_step_limit the class reads nothing */
+    specs.mamba.limit = FLT_MAX;
     specs.mamba.in_bias = specs.mamba.out_bias = config_bool(config, "use_bias", false);
     read_experts(config, &s, &specs);
     s.layer.mixer_spec = &specs;

@@ -17,8 +17,7 @@ static void *build(graph_builder *b, const config_reader *config)
     s.norm.eps = 1e-5; /* of the class                                                            */
     s.rope[0].site.style = TN_ROPE_HALF_F32;
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
-    if (config_has(config, "clip_qkv"))
-        s.layer.attention.clip = decoder_positive(config, "clip_qkv", 0);
+    s.layer.attention.clip = decoder_positive(config, "clip_qkv", 0);
     return decoder_build(b, config, &s);
 }
 

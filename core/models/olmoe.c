@@ -13,8 +13,7 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     s.layer.attention.head_norm = &s.norm;
     s.layer.attention.norm_full = true;
-    if (config_has(config, "clip_qkv"))
-        s.layer.attention.clip = decoder_positive(config, "clip_qkv", 0);
+    s.layer.attention.clip = decoder_positive(config, "clip_qkv", 0);
     s.layer.moe = decoder_experts(config, &s, &names, 64, 8);
     s.layer.moe.route_features = config_bool(config, "norm_topk_prob", false) ? TN_HAS_RENORM : 0;
     return decoder_build(b, config, &s);

@@ -12,7 +12,6 @@ static const decoder_names names = {.inter_key = "ffn_dim"};
 static const gqa_names attention_names = {
     .module = "self_attn", .q = "q_proj", .k = "k_proj", .v = "v_proj", .o = "out_proj"};
 static const parts_mlp_names mlp_names = {.up = "fc1", .down = "fc2"};
-static const build_alias aliases[] = {{"model.decoder.", "decoder."}, {0}};
 
 enum { OFFSET = 2 }; /* of a table's rows                                                          */
 
@@ -63,7 +62,6 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.mlp_name = "";
     s.layer.mlp.layout = TN_LAYOUT_UP_DOWN;
     s.layer.mlp.names = &mlp_names;
-    b->aliases = aliases;
     return decoder_build(b, config, &s);
 }
 

@@ -1,5 +1,5 @@
 /* modeling_phimoe: PhimoeForCausalLM. LayerNorms, biases, and two experts in every layer that are chosen one after the
- * other. */
+ * other. Its longrope never changes to the long factors. */
 #include "models/decoder.h"
 
 static const decoder_classes classes = {.scope = "modeling_phimoe",
@@ -25,6 +25,7 @@ static void *build(graph_builder *b, const config_reader *config)
     decoder_spec s = {
         .classes = &classes, .norm = {.layer_norm = true, .bias = true, .eps = 1e-5}, .theta = 1e6, .kv_heads = 8};
     decoder_read(config, &s);
+    s.rope[0].config.mscales = true;
     s.head_bias = config_bool(config, "lm_head_bias", false);
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     s.layer.attention.window = decoder_window(config, 0);

@@ -70,12 +70,15 @@ static void read_factors(const config_reader *c, const char *key, int64_t count,
     }
 }
 
-static void read_long(const config_reader *c, rope_params *rope)
+static void read_long(const config_reader *c, const rope_config_spec *spec, rope_params *rope)
 {
+    const char *factor = spec->mscales ? "short_mscale" : "attention_factor";
     read_factors(c, "short_factor", rope->dim / 2, rope->inv_freq);
-    read_factors(c, "long_factor", rope->dim / 2, rope->long_freq);
-    rope->scaling_given = config_has(c, "attention_factor");
-    rope->scaling = (float)config_f64(c, "attention_factor", 1);
+    read_factors(c, spec->mscales ? "short_factor" : "long_factor", rope->dim / 2, rope->long_freq);
+    rope->scaling_given = spec->mscales || config_has(c, factor);
+    rope->scaling = (float)config_f64(c, factor, 1);
+    if (spec->mscales && !(config_has(c, factor) && config_f64(c, "long_mscale", 0) == config_f64(c, factor, 1)))
+        config_fail(c, "long_mscale", "must be there and be what short_mscale is: others are not supported");
 }
 
 /* R of a head of D. partial_rotary_factor may stand beside the object, too. */
@@ -119,7 +122,7 @@ static void read_alpha(const config_reader *c, rope_params *rope)
 }
 
 /* What depends on the kind. */
-static void read_scaling(const config_reader *c, rope_params *rope)
+static void read_scaling(const config_reader *c, const rope_config_spec *spec, rope_params *rope)
 {
     bool needed = rope->kind == ROPE_LINEAR || rope->kind == ROPE_DYNAMIC || rope->kind == ROPE_LLAMA3;
     double ratio = (double)rope->max_positions / rope->original;
@@ -134,7 +137,7 @@ static void read_scaling(const config_reader *c, rope_params *rope)
     if (rope->kind == ROPE_YARN)
         read_yarn(c, rope);
     if (rope->kind == ROPE_LONG)
-        read_long(c, rope);
+        read_long(c, spec, rope);
 }
 
 static bool has_none(const config_reader *config)
@@ -166,7 +169,7 @@ void rope_config_read(const config_reader *config, const rope_config_spec *spec,
     if (spec->ntk_alpha && rope->kind == ROPE_DYNAMIC && config_has(&c, "alpha"))
         read_alpha(&c, rope);
     if (!absent)
-        read_scaling(&c, rope);
+        read_scaling(&c, spec, rope);
     if (*config->status == TN_OK)
         rope_tables_init(rope);
 }

@@ -18,6 +18,7 @@ typedef struct rope_config_spec {
     int64_t original; /* original_max_position_embeddings beside the object, where the class has a default; or 0   */
     bool ntk_alpha;   /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))         */
     bool old_names;   /* Phi-3's: the types su and yarn mean longrope                                              */
+    bool mscales;     /* PhiMoE's longrope: short_mscale and long_mscale are the factor, frequencies the short ones */
 } rope_config_spec;
 
 /* Reads rope_parameters, or rope_scaling with rope_theta and partial_rotary_factor beside it, and makes the

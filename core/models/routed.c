@@ -26,15 +26,9 @@ static void check_groups(const config_reader *c, const moe_parts_spec *moe)
                     (long long)moe->top_groups * (moe->experts / moe->groups));
 }
 
-/* Some files call it otherwise. */
-static const char *either(const config_reader *c, const char *key, const char *other)
-{
-    return !config_has(c, key) && config_has(c, other) ? other : key;
-}
-
 void routed_read(const config_reader *c, decoder_spec *s, const moe_parts_spec *defaults)
 {
-    const char *top_k = either(c, "num_experts_per_tok", "num_experts_per_token");
+    const char *top_k = config_either(c, "num_experts_per_tok", "num_experts_per_token");
     moe_parts_spec *moe = &s->layer.moe;
     *moe = *defaults;
     moe->hidden = s->hidden;
@@ -44,10 +38,10 @@ void routed_read(const config_reader *c, decoder_spec *s, const moe_parts_spec *
     moe->top_k = defaults->top_k ? config_i64(c, top_k, defaults->top_k, 1, MAX_EXPERTS)
                                  : config_need_i64(c, top_k, 1, MAX_EXPERTS);
     moe->inter = config_i64(c, "moe_intermediate_size", defaults->inter, 1, MAX_WIDTH);
-    moe->shared_inter = moe->inter * config_i64(c, either(c, "n_shared_experts", "num_shared_experts"),
+    moe->shared_inter = moe->inter * config_i64(c, config_either(c, "n_shared_experts", "num_shared_experts"),
                                                 defaults->shared_inter, 0, MAX_SHARED);
     moe->scale = config_f64(c, "routed_scaling_factor", defaults->scale);
-    moe->groups = config_i64(c, either(c, "n_group", "num_expert_group"), defaults->groups, 1, MAX_EXPERTS);
+    moe->groups = config_i64(c, config_either(c, "n_group", "num_expert_group"), defaults->groups, 1, MAX_EXPERTS);
     moe->top_groups = config_i64(c, "topk_group", defaults->top_groups, 1, MAX_EXPERTS);
     if (moe->top_k > moe->experts)
         config_fail(c, top_k, "is %lld, %s only %lld", (long long)moe->top_k, moe->experts_key,
@@ -64,7 +58,7 @@ void routed_sigmoid(const config_reader *c, decoder_spec *s, const moe_parts_spe
     config_choice(c, "topk_method", "noaux_tc", methods);
     all.score = (tn_score)config_choice(c, "scoring_func", "sigmoid", scores);
     all.route_features |= TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING;
-    if (config_bool(c, either(c, "norm_topk_prob", "moe_renormalize"), true))
+    if (config_bool(c, config_either(c, "norm_topk_prob", "moe_renormalize"), true))
         all.route_features |= TN_HAS_RENORM;
     routed_read(c, s, &all);
 }

@@ -7,6 +7,14 @@
 #include "models/parts.h"
 #include "models/tower.h"
 
+/* What stands in a prompt beside the picture's token, which stands for each row. */
+typedef struct vit_marks {
+    const char *place;         /* what the template leaves for a picture; NULL: the token itself          */
+    const char *before, *line; /* line: behind each line of rows but the last; NULL: nothing             */
+    const char *after;
+    const char *whole, *crops; /* where crops of the picture follow: before it and before them, NULL: nothing */
+} vit_marks;
+
 /* What a modeling file calls things and has. */
 typedef struct vit_family {
     const char *model_type, *scope;
@@ -21,7 +29,8 @@ typedef struct vit_family {
     const parts_mlp_names *mlp_names;
     const char *scale[2]; /* of what attention and MLP give; NULL: none                                     */
     bool loose, patch_bias, gated, bias, by_axes;
-    bool may_differ; /* pictures have sizes of their own                                                     */
+    const vit_marks *marks; /* with any projector; NULL: the projector's                               */
+    bool may_differ;        /* pictures have sizes of their own                                                     */
     const char *act;
     double eps;
     int64_t depth, hidden, heads, inter, image, patch_size;
@@ -66,14 +75,6 @@ typedef struct vit_picture {
     int64_t index, rows, columns;
 } vit_picture;
 
-/* What stands in a prompt beside the picture's token, which stands for each row. */
-typedef struct vit_marks {
-    const char *place;         /* what the template leaves for a picture; NULL: the token itself          */
-    const char *before, *line; /* line: behind each line of rows but the last; NULL: nothing             */
-    const char *after;
-    const char *whole, *crops; /* where crops of the picture follow: before it and before them, NULL: nothing */
-} vit_marks;
-
 /* How rows of patches become those of the text model. */
 struct vit_projector {
     const char *model_type; /* of the model around                                                      */
@@ -87,10 +88,6 @@ struct vit_projector {
      * a row that it is given. */
     void *(*build)(graph_builder *b, graph_module *root, const config_reader *config, const vit_tower *v,
                    int64_t width);
-    /* Rows that it makes of count ones of a picture; 0: it cannot. NULL: as many. */
-    int64_t (*rows)(const void *state, const vit_picture *picture, int64_t count);
-    /* x [rows of the picture, width] to y. */
-    void (*run)(graph_run *r, const void *state, const vit_picture *picture, const tn_tensor *x, const tn_tensor *y);
 };
 
 const vit_family *vit_family_of(const char *model_type);       /* vit_kinds.c; NULL: there is none             */
@@ -107,6 +104,12 @@ const vit_marks *vit_marks_of(const void *state); /* NULL: none                 
 
 /* vit_project.c: pixels by side of what becomes one row of the text model. */
 int64_t vit_unit(const void *state);
+
+/* Rows that a projector makes of count ones of a picture; 0: it cannot. state: its own. */
+int64_t vit_project_rows(const void *state, const vit_picture *picture, int64_t count);
+/* x [rows of the picture, width] to y. */
+void vit_project_run(graph_run *r, const void *state, const vit_picture *picture, const tn_tensor *x,
+                     const tn_tensor *y);
 
 /* y = the product of x, some rows at a time. */
 void vit_linear(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);

@@ -13,6 +13,9 @@ static const parts_mlp_names fc1_fc2 = {NULL, "fc1", "fc2"};
     .norm1 = "layer_norm1", .norm2 = "layer_norm2", .attn = "self_attn", .o = "out_proj", .mlp_name = "mlp",           \
     .mlp_names = &fc1_fc2, .bias = true, .depth = 12, .hidden = 768, .heads = 12, .inter = 3072, .image = 224
 
+/* As processing_pixtral writes them. */
+static const vit_marks pixtral_marks = {.before = "", .line = "[IMG_BREAK]", .after = "[IMG_END]"};
+
 static const vit_family families[] = {{.model_type = "clip_vision_model",
                                        .scope = "modeling_clip",
                                        .model = "CLIPVisionModel",
@@ -61,6 +64,7 @@ static const vit_family families[] = {{.model_type = "clip_vision_model",
                                        .gated = true,
                                        .by_axes = true,
                                        .may_differ = true,
+                                       .marks = &pixtral_marks,
                                        .act = "gelu",
                                        .eps = 1e-5,
                                        .depth = 24,

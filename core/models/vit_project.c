@@ -104,7 +104,6 @@ static void *build_internvl(graph_builder *b, graph_module *root, const config_r
         p->side = 1;
     }
     graph_module *m = module_of(b, root, "InternVLMultiModalProjector");
-    p->merge = NULL;
     width *= p->side * p->side;
     p->norm = parts_norm(b, m, "layer_norm", &norm, width, false);
     build_two(b, m, c, v, width, true, p);
@@ -154,7 +153,7 @@ static void *build_paligemma(graph_builder *b, graph_module *root, const config_
 
 /* ---- running ------------------------------------------------------------------------------------- */
 
-static int64_t rows_of(const void *state, const vit_picture *picture, int64_t count)
+int64_t vit_project_rows(const void *state, const vit_picture *picture, int64_t count)
 {
     int64_t side = ((const projector *)state)->side;
     if (count != picture->rows * picture->columns)
@@ -205,7 +204,8 @@ static void average(graph_run *r, const projector *p, const vit_picture *picture
     free(weights);
 }
 
-static void run(graph_run *r, const void *state, const vit_picture *picture, const tn_tensor *x, const tn_tensor *y)
+void vit_project_run(graph_run *r, const void *state, const vit_picture *picture, const tn_tensor *x,
+                     const tn_tensor *y)
 {
     const projector *p = state;
     tn_tensor z = *x;
@@ -235,8 +235,7 @@ static void run(graph_run *r, const void *state, const vit_picture *picture, con
     }
 }
 
-/* As transformers' processors write them (processing_pixtral, processing_gemma3, processing_internvl). */
-static const vit_marks pixtral_marks = {.before = "", .line = "[IMG_BREAK]", .after = "[IMG_END]"};
+/* As transformers' processors write them (processing_gemma3, processing_internvl). */
 static const vit_marks gemma3_marks = {.place = "<start_of_image>",
                                        .before = "\n\n<start_of_image>",
                                        .after = "<end_of_image>\n\n",
@@ -245,12 +244,12 @@ static const vit_marks gemma3_marks = {.place = "<start_of_image>",
 static const vit_marks internvl_marks = {.before = "<img>", .after = "</img>"};
 
 static const vit_projector projectors[] = {
-    {"llava", -2, false, true, SIGHT_BACK, NULL, false, build_llava, rows_of, run},
-    {"llava_next", -2, false, true, SIGHT_BACK, NULL, true, build_llava, rows_of, run},
-    {"mistral3", -1, false, false, SIGHT_BACK, &pixtral_marks, false, build_mistral3, rows_of, run},
-    {"gemma3", -1, true, false, SIGHT_PICTURE, &gemma3_marks, false, build_gemma3, rows_of, run},
-    {"internvl", -1, true, true, SIGHT_BACK, &internvl_marks, false, build_internvl, rows_of, run},
-    {"paligemma", -1, true, false, SIGHT_PROMPT, NULL, false, build_paligemma, rows_of, run},
+    {"llava", -2, false, true, SIGHT_BACK, NULL, false, build_llava},
+    {"llava_next", -2, false, true, SIGHT_BACK, NULL, true, build_llava},
+    {"mistral3", -1, false, false, SIGHT_BACK, NULL, false, build_mistral3},
+    {"gemma3", -1, true, false, SIGHT_PICTURE, &gemma3_marks, false, build_gemma3},
+    {"internvl", -1, true, true, SIGHT_BACK, &internvl_marks, false, build_internvl},
+    {"paligemma", -1, true, false, SIGHT_PROMPT, NULL, false, build_paligemma},
 };
 
 int64_t vit_unit(const void *state)

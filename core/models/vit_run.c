@@ -98,7 +98,7 @@ static int64_t rows_inside(const vit_tower *v, const vit_picture *p)
 
 static int64_t rows_projected(const vit_tower *v, const vit_picture *p, tn_error *err)
 {
-    int64_t inside = rows_inside(v, p) - v->drop_first, rows = v->projector->rows(v->project, p, inside);
+    int64_t inside = rows_inside(v, p) - v->drop_first, rows = vit_project_rows(v->project, p, inside);
     if (rows > 0)
         return rows;
     tn_fail(err, TN_E_INPUT, "pixel_values", "a picture of %lld by %lld patches (%lld rows) cannot be projected",
@@ -161,7 +161,8 @@ multimodal_sight vit_sight(const void *state)
 
 const vit_marks *vit_marks_of(const void *state)
 {
-    return ((const vit_tower *)state)->projector->marks;
+    const vit_tower *v = state;
+    return v->family->marks ? v->family->marks : v->projector->marks;
 }
 
 int64_t vit_largest(const void *state, const tower_media *media)
@@ -349,7 +350,7 @@ static void run_picture(vit_pass *p, const tn_tensor *y)
     if (v->post_norm)
         steps_norm_in_place(r, v->post_norm, &p->h);
     tn_tensor x = steps_part(v->taken_count > 1 ? &p->taken : &p->h, 0, v->drop_first, rows - v->drop_first);
-    v->projector->run(r, v->project, &p->picture, &x, y);
+    vit_project_run(r, v->project, &p->picture, &x, y);
     arena_release(r->arena, mark);
 }
 

@@ -199,8 +199,6 @@ static void tell_unread(const tn_model *m)
         notices_add("%s: its text model is used; what sees and hears beside it is not read", m->folder);
     for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
         const char *name = shards_name(m->weights, i);
-        if (shape->media && models_stands_beside(name)) /* a tower's layers behind the last that is looked at */
-            continue;
         if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))
             continue;
         first = first ? first : name;

@@ -1,6 +1,5 @@
-/* A picture's file decoded in a child process, which may do nothing but compute: what breaks a library breaks the
- * child.
- */
+/* A picture's file decoded in a child process, which has nothing open, can open nothing and has bounds of memory and
+ * time: what breaks a library breaks the child. */
 #include "pictures/pictures.h"
 
 #include "base/file.h"
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const double SECONDS = 30;
 static const size_t MAX_FILE = (size_t)256 << 20;
@@ -44,8 +44,10 @@ static int decode_here(void *ctx)
 {
     picture_job *job = ctx;
     const struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_NOFILE, &none); /* what is open stays so; nothing is opened any more                  */
-    confine_enter(CONFINE_TRIAL);
+    guard_close_from(STDERR_FILENO + 1);
+    guard_limit_memory();
+    setrlimit(RLIMIT_NOFILE, &none);
+    confine_enter(CONFINE_TRIAL); /* where there is libseccomp                                             */
     job->orientation = 1;
     return !pictures_read(job);
 }

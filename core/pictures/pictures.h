@@ -23,9 +23,10 @@ typedef struct picture {
 } picture;
 void pictures_release(picture *p);
 
-/* picture.c: a PNG, JPEG or WebP file, in a child that may do nothing else, within some seconds. As Pillow's
- * exif_transpose and convert("RGB") would: alpha is dropped, gray repeated, CMYK as Adobe stores it. TN_E_INPUT with
- * one line on what is wrong with the file. */
+/* picture.c: a PNG, JPEG or WebP file, in a child that can open no file and has some seconds, 2 GiB of memory and, with
+ * libseccomp, no network. As Pillow's exif_transpose and convert("RGB") would, but for gray of 16 bits, which loses its
+ * lower byte: alpha is dropped, gray repeated, CMYK as Adobe stores it. TN_E_INPUT with one line on what is wrong with
+ * the file. */
 tn_status pictures_decode(const char *path, picture *out, tn_error *err);
 
 /* ---- in the child: what a format's reader fills, or says ---- */
@@ -84,7 +85,7 @@ typedef struct processed {
     int64_t *grids;  /* [count, 3]; or NULL                                                             */
     int64_t *sizes;  /* [count, 2]; or NULL                                                             */
     int64_t *parts;  /* [count]: of the pictures of pixels, how many are of each; or NULL: one         */
-    int64_t *tokens; /* [count]: rows of the text model that each becomes; 0: the model's own number      */
+    int64_t *tokens; /* [count]: rows of the text model that each becomes; or NULL: the model says so      */
 } processed;
 void processor_release(processed *p);
 

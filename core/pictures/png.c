@@ -97,6 +97,7 @@ void pictures_png(picture_job *job)
         png_set_read_fn(png, &in, read_bytes);
         png_set_user_limits(png, PICTURES_MAX_SIDE, PICTURES_MAX_SIDE);
         png_set_chunk_malloc_max(png, 8 << 20);
+        png_set_chunk_cache_max(png, 1); /* no texts and palettes to suggest, of which there may be many  */
         png_read_info(png, info);
         if (pictures_begin(job, png_get_image_height(png, info), png_get_image_width(png, info))) {
             read_key(png, info, job);

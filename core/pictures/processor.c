@@ -63,20 +63,19 @@ static void read_three(const config_reader *c, const char *key, const float *usu
 /* Rescaling and normalising as one step. */
 static void read_levels(const config_reader *c, processor *p)
 {
-    static const float zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1}, half[3] = {0.5f, 0.5f, 0.5f};
+    static const float half[3] = {0.5f, 0.5f, 0.5f}, mean[3] = {0.48145466f, 0.4578275f, 0.40821073f},
+                       deviation[3] = {0.26862954f, 0.26130258f, 0.27577711f};
     bool normal = config_bool(c, "do_normalize", true), rescaled = config_bool(c, "do_rescale", true);
     double factor = config_f64(c, "rescale_factor", 1.0 / 255.0);
     if (!(factor > 0 && factor <= 1))
         config_fail(c, "rescale_factor", "is %g, must be above 0 and at most 1", factor);
     float level = rescaled ? (float)(1.0 / factor) : 1.0f;
     if (normal) {
-        read_three(c, "image_mean", half, level, p->mean);
-        read_three(c, "image_std", half, level, p->std);
-    } else {
-        memcpy(p->mean, zeros, sizeof zeros);
-        for (int i = 0; i < 3; i++)
-            p->std[i] = ones[i] * level;
+        read_three(c, "image_mean", p->kind->half ? half : mean, level, p->mean);
+        read_three(c, "image_std", p->kind->half ? half : deviation, level, p->std);
     }
+    for (int i = 0; i < 3 && !normal; i++)
+        p->std[i] = level;
     for (int i = 0; i < 3; i++)
         if (!(fabsf(p->std[i]) > 1e-6f))
             config_fail(c, "image_std", "has a 0");
@@ -87,7 +86,8 @@ static void read(const config_reader *c, processor *p)
     if (!(p->kind = find_kind(c)))
         return;
     p->filter = (resize_filter)config_i64(c, "resample", (int64_t)p->kind->filter, 0, 3);
-    p->resizes = config_bool(c, "do_resize", true);
+    if (!config_bool(c, "do_resize", true))
+        config_fail(c, "do_resize", "is false, which is not supported");
     read_levels(c, p);
     p->kind->read(c, p);
 }

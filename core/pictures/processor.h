@@ -10,8 +10,7 @@ enum { PROCESSOR_CANVASES = 256 };
 struct processor {
     const struct processor_kind *kind;
     resize_filter filter;
-    float mean[3], std[3]; /* of bytes: 255 times those of the file                                       */
-    bool resizes, crops;
+    float mean[3], std[3];     /* of bytes: 255 times those of the file                                       */
     int64_t size[2], crop[2];  /* height, width; crop: of the middle                                      */
     int64_t shortest, longest; /* edges, or of Qwen's kind all pixels; 0: none                            */
     int64_t patch, merge, frames;
@@ -33,6 +32,7 @@ typedef struct processor_job {
 typedef struct processor_kind {
     const char *name; /* image_processor_type without "Fast" or "Pil"                                     */
     resize_filter filter;
+    bool half; /* the usual mean and standard deviation are 0.5, else CLIP's                              */
     void (*read)(const config_reader *c, processor *p);
     tn_status (*run)(processor_job *j);
 } processor_kind;
@@ -40,8 +40,11 @@ typedef struct processor_kind {
 /* "size" under either of its forms; a number is both sides, or the shortest edge. */
 void processor_size(const config_reader *c, const char *key, int64_t out[2], int64_t *shortest, int64_t *longest);
 
-/* Room for the result, as out->ndim and out->shape say. */
-tn_status processor_room(processor_job *j);
+/* Refuses a size under key that has no pixels, or more than most by side. */
+void processor_need_size(const config_reader *c, const char *key, const int64_t size[2], int64_t most);
+
+/* Room for a result of that shape. */
+tn_status processor_room(processor_job *j, int32_t ndim, const int64_t *shape);
 
 /* (x - mean) / std of a part of a picture, as planes [3, height, width] whose lines are `line` and whose planes are
  * `plane` apart. */

@@ -36,14 +36,22 @@ void processor_size(const config_reader *c, const char *key, int64_t out[2], int
     out[1] = config_i64(&size, "width", *shortest && *shortest <= MAX_EDGE ? *shortest : 0, 0, MAX_EDGE);
 }
 
-tn_status processor_room(processor_job *j)
+void processor_need_size(const config_reader *c, const char *key, const int64_t size[2], int64_t most)
+{
+    if (size[0] < 1 || size[1] < 1 || size[0] > most || size[1] > most)
+        config_fail(c, key, "must say height and width, or an edge, of 1 to %lld pixels", (long long)most);
+}
+
+tn_status processor_room(processor_job *j, int32_t ndim, const int64_t *shape)
 {
     int64_t count = 1;
-    for (int32_t i = 0; i < j->out->ndim; i++) {
-        if (j->out->shape[i] > (INT64_C(1) << 31) / count)
+    j->out->ndim = ndim;
+    for (int32_t i = 0; i < ndim; i++) {
+        j->out->shape[i] = shape[i];
+        if (shape[i] > (INT64_C(1) << 31) / count)
             return tn_fail(j->err, TN_E_INPUT, "pictures",
                            "make more numbers than one call may have; give fewer or smaller ones");
-        count *= j->out->shape[i];
+        count *= shape[i];
     }
     j->out->pixels = calloc((size_t)count + 1, sizeof *j->out->pixels);
     return j->out->pixels ? TN_OK : tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory; give fewer at once");

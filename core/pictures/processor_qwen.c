@@ -46,11 +46,11 @@ static tn_status new_size(const processor *p, const picture *from, bool glm, int
         return tn_fail(err, TN_E_INPUT, "picture", "is %lld by %lld pixels; one side may be %d times the other",
                        (long long)from->width, (long long)from->height, (int)MAX_RATIO);
     double now[2] = {nearbyint(side[0] / factor) * factor, nearbyint(side[1] / factor) * factor};
-    double pixels = frames * side[0] * side[1];
+    double pixels = frames * side[0] * side[1], rounded = frames * now[0] * now[1];
     for (int i = 0; i < 2; i++) {
-        if (frames * nearbyint(side[0] / factor) * factor * nearbyint(side[1] / factor) * factor > most)
+        if (rounded > most)
             now[i] = fmax(factor, floor(side[i] / sqrt(pixels / most) / factor) * factor);
-        else if (frames * nearbyint(side[0] / factor) * factor * nearbyint(side[1] / factor) * factor < least)
+        else if (rounded < least)
             now[i] = ceil(side[i] * sqrt(least / pixels) / factor) * factor;
     }
     if (!(now[0] >= 1 && now[1] >= 1 && now[0] * now[1] <= (double)PICTURES_MAX_PIXELS))
@@ -91,10 +91,9 @@ static tn_status run(processor_job *j, bool glm)
         out->tokens[i] = grid[1] * grid[2] / (p->merge * p->merge);
         patches += grid[1] * grid[2];
     }
-    out->ndim = 2;
-    out->shape[0] = patches;
-    out->shape[1] = width;
-    float *to = status == TN_OK && (status = processor_room(j)) == TN_OK ? out->pixels : NULL;
+    if (status == TN_OK)
+        status = processor_room(j, 2, (int64_t[]){patches, width});
+    float *to = out->pixels;
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         picture now;
         const int64_t *grid = out->grids + 3 * i;
@@ -117,5 +116,5 @@ static tn_status run_glm(processor_job *j)
     return run(j, true);
 }
 
-const processor_kind processor_qwen = {"Qwen2VLImageProcessor", RESIZE_BICUBIC, read_qwen, run_qwen};
-const processor_kind processor_glm = {"Glm4vImageProcessor", RESIZE_BICUBIC, read_glm, run_glm};
+const processor_kind processor_qwen = {"Qwen2VLImageProcessor", RESIZE_BICUBIC, false, read_qwen, run_qwen};
+const processor_kind processor_glm = {"Glm4vImageProcessor", RESIZE_BICUBIC, false, read_glm, run_glm};

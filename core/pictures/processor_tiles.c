@@ -8,12 +8,6 @@
 
 enum { MAX_EDGE = 1 << 13, MAX_TILES = 64 };
 
-static void need_size(const config_reader *c, const int64_t size[2])
-{
-    if (size[0] < 1 || size[1] < 1 || size[0] > MAX_EDGE || size[1] > MAX_EDGE)
-        config_fail(c, "size", "must say height and width, or an edge, of 1 to %d pixels", (int)MAX_EDGE);
-}
-
 /* A part of a picture as one of its own. Owned. */
 static tn_status crop(const picture *from, int64_t top, int64_t left, int64_t height, int64_t width, picture *to,
                       tn_error *err)
@@ -48,7 +42,11 @@ static void read_llava_next(const config_reader *c, processor *p)
     int64_t n = config_list(c, key), none = 0;
     p->size[0] = p->size[1] = 224;
     processor_size(c, "size", p->size, &p->shortest, &none);
-    need_size(c, p->size);
+    processor_need_size(c, "size", p->size, MAX_EDGE);
+    memcpy(p->crop, p->size, sizeof p->crop);
+    processor_size(c, "crop_size", p->crop, &none, &none);
+    if (memcmp(p->crop, p->size, sizeof p->crop) != 0)
+        config_fail(c, "crop_size", "is another than size, which is not supported");
     p->canvases = n < 0 ? (int64_t)(sizeof usual / sizeof *usual) : n;
     if (p->canvases < 1 || p->canvases > PROCESSOR_CANVASES) {
         config_fail(c, key, "has %lld entries, must have 1 to %d", (long long)n, (int)PROCESSOR_CANVASES);
@@ -118,21 +116,18 @@ static tn_status run_llava_next(processor_job *j)
         sizes[2 * i] = j->pictures[i].height;
         sizes[2 * i + 1] = j->pictures[i].width;
     }
-    j->out->ndim = 5;
-    memcpy(j->out->shape, (int64_t[]){j->count, most, 3, h, w}, 5 * sizeof *j->out->shape);
-    tn_status status = processor_room(j);
+    tn_status status = processor_room(j, 5, (int64_t[]){j->count, most, 3, h, w});
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         const picture *from = &j->pictures[i];
         const int64_t *canvas = best_canvas(p, from);
         float *to = j->out->pixels + i * most * 3 * h * w;
-        picture whole;
+        picture whole = {0};
         status = store_tiles(j, from, 1, 1, &to);
         if (status == TN_OK)
             status = on_canvas(j, from, canvas, &whole);
         if (status == TN_OK)
             status = store_tiles(j, &whole, canvas[0] / h, canvas[1] / w, &to);
-        if (status == TN_OK)
-            pictures_release(&whole);
+        pictures_release(&whole);
     }
     return status;
 }
@@ -143,7 +138,7 @@ static void read_internvl(const config_reader *c, processor *p)
 {
     p->size[0] = p->size[1] = 384;
     processor_size(c, "size", p->size, &p->shortest, &p->longest);
-    need_size(c, p->size);
+    processor_need_size(c, "size", p->size, MAX_EDGE);
     p->tiles = config_bool(c, "crop_to_patches", false);
     p->thumbnail = config_bool(c, "use_thumbnail", true);
     p->least_tiles = config_i64(c, "min_patches", 1, 1, MAX_TILES);
@@ -189,9 +184,7 @@ static tn_status run_internvl(processor_job *j)
         return tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory");
     for (int64_t i = 0; i < j->count; i++)
         all += internvl_count(p, &j->pictures[i], grid);
-    j->out->ndim = 4;
-    memcpy(j->out->shape, (int64_t[]){all, 3, p->size[0], p->size[1]}, 4 * sizeof *j->out->shape);
-    tn_status status = processor_room(j);
+    tn_status status = processor_room(j, 4, (int64_t[]){all, 3, p->size[0], p->size[1]});
     float *to = j->out->pixels;
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         int64_t count = internvl_count(p, &j->pictures[i], grid);
@@ -209,7 +202,7 @@ static void read_gemma3(const config_reader *c, processor *p)
 {
     p->size[0] = p->size[1] = 224;
     processor_size(c, "size", p->size, &p->shortest, &p->longest);
-    need_size(c, p->size);
+    processor_need_size(c, "size", p->size, MAX_EDGE);
     p->tiles = config_bool(c, "do_pan_and_scan", false);
     p->least_crop = config_i64(c, "pan_and_scan_min_crop_size", 256, 1, MAX_EDGE);
     p->most_tiles = config_i64(c, "pan_and_scan_max_num_crops", 4, 1, MAX_TILES);
@@ -259,9 +252,7 @@ static tn_status run_gemma3(processor_job *j)
         return tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory");
     for (int64_t i = 0; i < j->count; i++)
         all += crops_of(p, &j->pictures[i]);
-    j->out->ndim = 4;
-    memcpy(j->out->shape, (int64_t[]){all, 3, p->size[0], p->size[1]}, 4 * sizeof *j->out->shape);
-    tn_status status = processor_room(j);
+    tn_status status = processor_room(j, 4, (int64_t[]){all, 3, p->size[0], p->size[1]});
     float *to = j->out->pixels;
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         int64_t crops = crops_of(p, &j->pictures[i]);
@@ -273,7 +264,7 @@ static tn_status run_gemma3(processor_job *j)
     return status;
 }
 
-const processor_kind processor_llava_next = {"LlavaNextImageProcessor", RESIZE_BICUBIC, read_llava_next,
+const processor_kind processor_llava_next = {"LlavaNextImageProcessor", RESIZE_BICUBIC, false, read_llava_next,
                                              run_llava_next};
-const processor_kind processor_internvl = {"GotOcr2ImageProcessor", RESIZE_BICUBIC, read_internvl, run_internvl};
-const processor_kind processor_gemma3 = {"Gemma3ImageProcessor", RESIZE_BILINEAR, read_gemma3, run_gemma3};
+const processor_kind processor_internvl = {"GotOcr2ImageProcessor", RESIZE_BICUBIC, false, read_internvl, run_internvl};
+const processor_kind processor_gemma3 = {"Gemma3ImageProcessor", RESIZE_BILINEAR, true, read_gemma3, run_gemma3};

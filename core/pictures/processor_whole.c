@@ -6,12 +6,6 @@
 
 enum { MAX_PATCH = 1024, MAX_EDGE = 1 << 14 };
 
-static void need_size(const config_reader *c, const char *key, const int64_t size[2])
-{
-    if (size[0] < 1 || size[1] < 1 || size[0] > MAX_EDGE || size[1] > MAX_EDGE)
-        config_fail(c, key, "must say height and width, or an edge, of 1 to %d pixels", (int)MAX_EDGE);
-}
-
 /* ---- CLIP ------------------------------------------------------------------------------------------ */
 
 static void read_clip(const config_reader *c, processor *p)
@@ -21,23 +15,20 @@ static void read_clip(const config_reader *c, processor *p)
     p->crop[0] = p->crop[1] = 224;
     processor_size(c, "size", p->size, &p->shortest, &p->longest);
     processor_size(c, "crop_size", p->crop, &none, &none);
-    p->crops = config_bool(c, "do_center_crop", true);
-    need_size(c, "size", p->size);
-    need_size(c, "crop_size", p->crop);
-    if (!p->crops || !p->resizes)
-        config_fail(c, p->crops ? "do_resize" : "do_center_crop", "is false, which is not supported");
+    if (p->shortest > MAX_EDGE)
+        config_fail(c, "size", "has a shortest_edge of %lld, at most %d is supported", (long long)p->shortest,
+                    (int)MAX_EDGE);
+    processor_need_size(c, "size", p->size, MAX_EDGE);
+    processor_need_size(c, "crop_size", p->crop, MAX_EDGE);
+    if (!config_bool(c, "do_center_crop", true))
+        config_fail(c, "do_center_crop", "is false, which is not supported");
 }
 
 static tn_status run_clip(processor_job *j)
 {
     const processor *p = j->p;
     int64_t h = p->crop[0], w = p->crop[1];
-    j->out->ndim = 4;
-    j->out->shape[0] = j->count;
-    j->out->shape[1] = 3;
-    j->out->shape[2] = h;
-    j->out->shape[3] = w;
-    tn_status status = processor_room(j);
+    tn_status status = processor_room(j, 4, (int64_t[]){j->count, 3, h, w});
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         const picture *from = &j->pictures[i];
         int64_t size[2] = {p->size[0], p->size[1]};
@@ -68,19 +59,14 @@ static void read_siglip(const config_reader *c, processor *p)
 {
     p->size[0] = p->size[1] = 224;
     processor_size(c, "size", p->size, &p->shortest, &p->longest);
-    need_size(c, "size", p->size);
+    processor_need_size(c, "size", p->size, MAX_EDGE);
 }
 
 static tn_status run_siglip(processor_job *j)
 {
     const processor *p = j->p;
     int64_t h = p->size[0], w = p->size[1];
-    j->out->ndim = 4;
-    j->out->shape[0] = j->count;
-    j->out->shape[1] = 3;
-    j->out->shape[2] = h;
-    j->out->shape[3] = w;
-    tn_status status = processor_room(j);
+    tn_status status = processor_room(j, 4, (int64_t[]){j->count, 3, h, w});
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         picture now;
         status = resize_picture(&j->pictures[i], h, w, p->filter, &now, j->err);
@@ -130,12 +116,7 @@ static tn_status run_pixtral(processor_job *j)
         h = sizes[2 * i] > h ? sizes[2 * i] : h;
         w = sizes[2 * i + 1] > w ? sizes[2 * i + 1] : w;
     }
-    j->out->ndim = 4;
-    j->out->shape[0] = j->count;
-    j->out->shape[1] = 3;
-    j->out->shape[2] = h;
-    j->out->shape[3] = w;
-    tn_status status = processor_room(j);
+    tn_status status = processor_room(j, 4, (int64_t[]){j->count, 3, h, w});
     for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
         picture now;
         status = resize_picture(&j->pictures[i], sizes[2 * i], sizes[2 * i + 1], p->filter, &now, j->err);
@@ -146,6 +127,6 @@ static tn_status run_pixtral(processor_job *j)
     return status;
 }
 
-const processor_kind processor_clip = {"CLIPImageProcessor", RESIZE_BICUBIC, read_clip, run_clip};
-const processor_kind processor_siglip = {"SiglipImageProcessor", RESIZE_BICUBIC, read_siglip, run_siglip};
-const processor_kind processor_pixtral = {"PixtralImageProcessor", RESIZE_BICUBIC, read_pixtral, run_pixtral};
+const processor_kind processor_clip = {"CLIPImageProcessor", RESIZE_BICUBIC, false, read_clip, run_clip};
+const processor_kind processor_siglip = {"SiglipImageProcessor", RESIZE_BICUBIC, true, read_siglip, run_siglip};
+const processor_kind processor_pixtral = {"PixtralImageProcessor", RESIZE_BICUBIC, false, read_pixtral, run_pixtral};

@@ -48,24 +48,6 @@ typedef struct trial_context {
 
 /* ---- in the child ----------------------------------------------------------------------------------------------- */
 
-/* A constructor that takes all memory there is would have others killed. The sanitizers' own memory counts too, and is
- * more than any machine has: there is no such limit under them. */
-static void limit_memory(void)
-{
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    static const rlim_t MORE = (rlim_t)2 << 30;
-    unsigned long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    bool known = file && fscanf(file, "%*u %*u %*u %*u %*u %lu", &pages) == 1;
-    if (file)
-        fclose(file);
-    rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + MORE;
-    struct rlimit now;
-    if (known && getrlimit(RLIMIT_DATA, &now) == 0 && most < now.rlim_cur && most < now.rlim_max)
-        setrlimit(RLIMIT_DATA, &(struct rlimit){most, now.rlim_max});
-#endif
-}
-
 /* A thread that the constructor left may be about to register. */
 static void wait_for_threads(void)
 {
@@ -162,7 +144,7 @@ static int trial_body(void *ctx)
     trial_context *t = ctx;
     pthread_t thread;
     guard_close_from(STDERR_FILENO + 1);
-    limit_memory();
+    guard_limit_memory();
     confine_enter(CONFINE_TRIAL);
     conduct_begin();
     t->forks = fork_works();

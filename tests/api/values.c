@@ -363,7 +363,6 @@ static const struct {
     {NULL, NULL, "tn_error", make_error},
     {"tn_session_new", NULL, "tn_model", get_running},
     {"tn_media_images", NULL, "tn_model", get_seeing},
-    {"tn_media_expand", NULL, "tn_model", get_seeing},
     {NULL, NULL, "tn_media", get_media},
     {"tn_media_images", "files", "char *const", make_photos},
     {"tn_media_images", "files", "const char *const", make_photos},

@@ -255,6 +255,27 @@ static tn_status tokenize(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+static tn_status see(const char *path, uint64_t *sum, tn_error *err)
+{
+    static const char *const files[] = {"tests/data/media/files/exif6_100x60.jpg",
+                                        "tests/data/media/files/tiny_3x5.png"};
+    static const char said[] = "a<|image_pad|>b<|image_pad|>";
+    char model[4096], *text = NULL;
+    size_t length = 0;
+    snprintf(model, sizeof model, "%s/%s", folder, path);
+    tn_model *m = tn_model_open(model, NULL, err);
+    tn_media *media = m ? tn_media_images(m, files, 2, err) : NULL;
+    tn_tokenizer *t = media ? tn_tokenizer_open("tests/data/models/qwen2_vl/tokenizer.json", err) : NULL;
+    tn_status status = t ? tn_media_expand(media, t, said, sizeof said - 1, &text, &length, err) : err->code;
+    if (status == TN_OK)
+        piece_add(sum, text, length);
+    free(text);
+    tn_tokenizer_free(t);
+    tn_media_free(media);
+    tn_model_close(m);
+    return status;
+}
+
 static tn_status stop(const char *path, uint64_t *sum, tn_error *err)
 {
     static const char *const texts[] = {"END", "\n\n", "</s>"};
@@ -489,6 +510,8 @@ const piece pieces[] = {
     {.name = "smollm3-template", .path = TEMPLATES "smollm3/template.jinja", .work = render},
     {.name = "nemo-template", .path = TEMPLATES "mistral-nemo/template.jinja", .work = render},
     {.name = "language", .path = "language", .work = render_language},
+    {.name = "see", .path = "qwen2_vl", .work = see},
+    {.name = "see_tiles", .path = "llava_next", .work = see},
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},
@@ -512,6 +535,23 @@ static void put_into_cache(void)
     free(cache);
 }
 
+/* Models that see, with what says how pictures are prepared. */
+static void put_seeing(void)
+{
+    static const char *const models[] = {"qwen2_vl", "llava_next"};
+    static const char tiles[] = "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 16, "
+                                "\"crop_size\": 16, \"image_grid_pinpoints\": [[16, 32], [32, 16], [32, 32]]}";
+    for (int i = 0; i < 2; i++) {
+        char *from = tempdir_path("tests/data/models", models[i]), *to = tempdir_path(folder, models[i]);
+        mkdir(to, 0700);
+        tempdir_copy(from, to);
+        if (i)
+            tempdir_put(to, "preprocessor_config.json", tiles);
+        free(from);
+        free(to);
+    }
+}
+
 void pieces_open(void)
 {
     static const char own[] = "{\"plugins\": [], \"verify\": \"first-use\"}";
@@ -522,6 +562,7 @@ void pieces_open(void)
     unchecked = tempdir_path(folder, "unchecked.json");
     tempdir_write(checked, own, sizeof own - 1);
     put_into_cache();
+    put_seeing();
     tempdir_write(unchecked, none, sizeof none - 1);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});

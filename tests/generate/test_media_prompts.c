@@ -91,15 +91,36 @@ START_TEST(marks_of_the_processor)
     tn_media *media = tn_media_images(m, files, 1, &err);
     ck_assert_msg(media != NULL, "%s: %s", err.where, err.message);
     const char *text = cases[_i].text;
-    ck_assert_msg(tn_media_expand(media, m, t, text, strlen(text), &out, &length, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(tn_media_expand(media, t, text, strlen(text), &out, &length, &err) == TN_OK, "%s", err.message);
     ck_assert_uint_eq(length, strlen(out));
     if (cases[_i].expected)
         ck_assert_str_eq(out, cases[_i].expected);
     run(m, media, out, cases[_i].token);
     free(out);
-    ck_assert_int_eq(tn_media_expand(media, m, t, "none", 4, &out, &length, &err), TN_E_INPUT);
+    ck_assert_int_eq(tn_media_expand(media, t, "none", 4, &out, &length, &err), TN_E_INPUT);
     suite_expect_in(err.message, "has 0 places for pictures ('");
     ck_assert_ptr_null(out);
+    tn_media_free(media);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+/* A processor of another model, whose pictures have no sizes of their own. */
+START_TEST(a_processor_of_another_model)
+{
+    static const char *const files[] = {PHOTO};
+    char *folder = broken_copy("mistral3"), *out;
+    size_t length;
+    tn_error err = TN_ERROR_INIT;
+    tempdir_put(folder, "preprocessor_config.json",
+                "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 16}, "
+                "\"crop_size\": 16}");
+    tn_tokenizer *t = tokenizer(folder, "[IMG]");
+    tn_model *m = test_model(folder, .dtype = "f32");
+    tn_media *media = tn_media_images(m, files, 1, &err);
+    ck_assert_msg(media != NULL, "%s", err.message);
+    ck_assert_int_eq(tn_media_expand(media, t, "[IMG]", 5, &out, &length, &err), TN_E_INPUT);
+    suite_expect_in(err.message, "makes pictures of one size");
     tn_media_free(media);
     tn_tokenizer_free(t);
 }
@@ -109,5 +130,6 @@ int main(void)
 {
     TCase *c = suite_open("pictures in prompts", 60);
     tcase_add_loop_test(c, marks_of_the_processor, 0, CASES);
+    suite_add(c, a_processor_of_another_model);
     return suite_run();
 }
