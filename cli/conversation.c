@@ -54,11 +54,10 @@ static tn_status check_parts(const json_t *message, size_t number, const char *w
     json_array_foreach (json_object_get(message, "content"), i, part) {
         const char *type = json_string_value(json_object_get(part, "type"));
         if (type && strcmp(type, "text") != 0)
-            return tn_fail(
-                err, TN_E_INPUT, where,
-                "message %zu has a part of type '%.40s', and run and chat take texts only; leave it out, or give "
-                "what it becomes (pixel_values, input_features) to tenon logits --input",
-                number, type);
+            return tn_fail(err, TN_E_INPUT, where,
+                           "message %zu has a part of type '%.40s', and messages hold texts only; leave it out, give "
+                           "run --image, or what it becomes (pixel_values, input_features) to tenon logits --input",
+                           number, type);
     }
     return TN_OK;
 }

@@ -73,7 +73,7 @@ static tn_status take_texts(const options *o, embed_state *s, tn_error *err)
     return take_lines(s, err);
 }
 
-/* Prompt and text without white space around, as sentence-transformers passes them on. */
+/* Prompt and text without ASCII white space around. */
 static tn_status encode(embed_state *s, size_t i, tn_error *err)
 {
     static const char white[] = " \t\r\n\v\f";
@@ -120,7 +120,11 @@ static tn_status embed_some(embed_state *s, size_t first, size_t count, int64_t 
     }
     tn_batch batch = {
         .size = sizeof batch, .rows = (int64_t)count, .tokens = s->longest, .ids = s->ids, .mask = s->mask};
-    return tn_embed(s->embedder, &batch, prompt, out, err);
+    tn_status status = tn_embed(s->embedder, &batch, prompt, out, err);
+    if (status == TN_OK || first == 0)
+        return status;
+    tn_error of = *err; /* which counts from the first of these texts                                */
+    return tn_fail(err, status, "embed", "behind the first %zu texts: %s", first, of.message);
 }
 
 static tn_status print_vector(const options *o, const embed_state *s, size_t i, const float *vector, tn_error *err)

@@ -1,5 +1,6 @@
 /* Blocks of 32 values: a scale of the block, and codes that are the nearest to it. Every step rounds to f32 where
- * gguf-py does, so that the bits are the same; only with weights scales are searched for. */
+ * gguf-py does, so that the bits are the same. Of types that gguf-py writes, scales are searched for with weights only.
+ */
 #include "base/clones.h"
 
 #include "base/blocks_types.h"
@@ -62,10 +63,12 @@ static void put_symmetric(const float *x, const float *w, int middle, uint8_t *b
 {
     float low = (float)middle, d = w ? encode_fit_symmetric(x, w, VALUES, low) : farthest(x) / -low;
     put_f16(b, d);
-    if (!w)
+    if (!w) {
         find_codes(x, 0, inverse(d), low + 0.5f, 2 * middle - 1, q);
+        return;
+    }
     float id = inverse(blocks_half(b));
-    for (int i = 0; w && i < VALUES; i++)
+    for (int i = 0; i < VALUES; i++)
         q[i] = (uint8_t)(encode_fit_code(x[i] * id, -low, low - 1) + low);
 }
 

@@ -53,7 +53,7 @@ static const struct {
              {"[{\"role\": \"user\", \"content\": \"x\"}, 5]", "message 2 has no role"},
              {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tools\": 1}", "'tools' must be a list"},
              {"[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}, {\"type\": \"image_url\"}]}]",
-              "message 1 has a part of type 'image_url', and run and chat take texts only; leave it out, or give"}};
+              "message 1 has a part of type 'image_url', and messages hold texts only; leave it out, give"}};
 
 START_TEST(wrong_messages_are_errors)
 {
