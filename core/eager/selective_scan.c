@@ -51,7 +51,8 @@ scan_step selective_scan_step(const scan_job *job, const scan_head *h, int64_t r
     float raw = number(job->dt, row * job->dt->stride[0] + token * job->dt->stride[1] + head);
     float x = vec_round1(raw + h->bias, job->dtype);
     float s = vec_round1(x > 20.0f ? x : log1pf(expf(x)), job->dtype);
-    bool below = s<job->least, above = s> job->limit;
+    bool below = s < job->least;
+    bool above = s > job->limit;
     s = below ? job->least : above ? job->limit : s;
     return (scan_step){.s = s,
                        .keep = expf(h->rate * s),

@@ -30,11 +30,15 @@ tn_status rules_router(const tn_site *site, tn_error *err)
     tn_status status = rules_routed(site, err);
     if (status == TN_OK && site->num[TN_NUM_EPS] < 0)
         return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
-    const uint64_t with_sparse =
-        ~(TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_GROUP_PAIRS | TN_HAS_EXPERT_SCALE);
-    if (site->meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && (site->features & ~with_sparse))
+    const uint64_t without =
+        TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_GROUP_PAIRS | TN_HAS_EXPERT_SCALE;
+    bool sparse = site->meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER;
+    if (status == TN_OK && sparse && (site->features & without))
         return tn_fail(err, TN_E_USAGE, site->path,
                        "score: sparsemixer has no correction bias, groups, factors of experts or common sum");
+    if (status == TN_OK && sparse && !(site->num[TN_NUM_MARGIN] > 0))
+        return tn_fail(err, TN_E_USAGE, site->path, "margin: is %g, sparsemixer needs a positive one",
+                       site->num[TN_NUM_MARGIN]);
     if (status != TN_OK || !(site->features & TN_HAS_GROUPS))
         return status;
     if (groups < 1 || experts % groups)

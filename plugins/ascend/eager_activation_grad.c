@@ -37,7 +37,8 @@ tn_status act_grad_declines(tn_act act, tn_error *err)
     default:
         break;
     }
-    return tn_fail(err, TN_DECLINED, "npu", "act: the gradients of activation %d are not there yet", (int)act);
+    return tn_fail(err, TN_DECLINED, "npu", "act: the gradients of %s are not there yet",
+                   tn_axis_value_name(TN_AXIS_ACT, (int32_t)act));
 }
 
 /* y = a - x */

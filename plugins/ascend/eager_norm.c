@@ -90,7 +90,7 @@ static tn_status norm_supports(const tn_site *site, tn_error *err)
 {
     int32_t variant = site->meaning[TN_AXIS_NORM];
     if (variant < TN_NORM_W || variant > TN_NORM_NO_WEIGHT)
-        return tn_fail(err, TN_DECLINED, "npu", "norm: variant %d is not there yet", (int)variant);
+        return tn_fail(err, TN_DECLINED, "npu", "norm: %s is not there yet", tn_axis_value_name(TN_AXIS_NORM, variant));
     if (site->features & TN_HAS_GROUPS)
         return tn_fail(err, TN_DECLINED, "npu", "norms by groups of a row are not there yet");
     return npu_supports_param(site, TN_ROLE_WEIGHT, err);

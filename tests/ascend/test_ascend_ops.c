@@ -217,6 +217,15 @@ static const struct {
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
     {{.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "bf16 with weights of f32"},
     {{.op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI}, 0, "attention with ALiBi"},
+    {{.op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS}, 0, "chosen keys is not there yet"},
+    {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3},
+     0,
+     "at least 0.001"},
+    {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SPARSEMIXER}, 0, "sparsemixer is not there yet"},
+    {{.op = TN_OP_GATED_DELTA_RULE, .features = TN_HAS_CHANNEL_DECAY}, 0, "decay for each channel"},
+    {{.op = TN_OP_RMS_NORM, .norm = TN_NORM_W, .features = TN_HAS_GROUPS}, 0, "by groups of a row"},
+    {{.op = TN_OP_RMS_NORM, .norm = TN_NORM_GATED_W}, 0, "norm: gated_w is not there yet"},
+    {{.op = TN_OP_SELECTIVE_SCAN}, 0, "SELECTIVE_SCAN is not there yet"},
 };
 enum { DECLINED = sizeof declined / sizeof *declined };
 

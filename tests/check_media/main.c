@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tenon/tenon.h>
+#include <unistd.h>
 
 static int passed, failed, skipped;
 
@@ -82,8 +83,12 @@ static void check_decoded(const tn_safetensors *file, const char *folder, const 
     picture p;
     wanted w;
     snprintf(key, sizeof key, "%s:rgb", name);
-    if (strstr(name, "gray16") || !find(file, key, &w))
+    if (!find(file, key, &w))
         return;
+    if (strstr(name, "gray16")) {
+        printf("SKIPPED %s: 16 bits of gray are read in another way on purpose\n", name);
+        return;
+    }
     snprintf(path, sizeof path, "%s/files/%s", folder, name);
     if (pictures_decode(path, &p, &err) != TN_OK) {
         report(false, "decoded", name, err.message);
@@ -113,8 +118,8 @@ static bool same_pixels(const wanted *w, const processed *x, const processor *p,
     for (int64_t i = 0; i < count; i++) {
         int64_t at = place(w, i), channel = n == 2 ? at % shape[1] / plane : at / plane % 3;
         double off = fabs((double)x->pixels[at] - (double)((const float *)w->values.data)[i]) * (double)p->std[channel];
-        most = fmax(most, off);
-        many += off > 0.01;
+        most = off <= most ? most : off; /* a NaN stays */
+        many += !(off <= 0.01);
     }
     for (int64_t i = 0; i < n; i++)
         all *= shape[i];
@@ -135,7 +140,7 @@ static bool same_pixels(const wanted *w, const processed *x, const processor *p,
 static void check_integers(const tn_safetensors *file, const char *what, const char *name, const char *output,
                            const int64_t *own, int64_t count, int64_t subtract)
 {
-    char key[300], text[200] = "the same";
+    char key[300], text[200] = "another number of elements";
     tn_tensor t;
     snprintf(key, sizeof key, "%s:%s", name, output);
     if (!tn_safetensors_get(file, key, &t))
@@ -149,8 +154,7 @@ static void check_integers(const tn_safetensors *file, const char *what, const c
                      (long long)value);
         }
     }
-    if (!ok || own)
-        report(ok, what, key, ok ? text : own ? text : "is not given");
+    report(ok, what, key, ok ? "the same" : own ? text : "is not given");
 }
 
 static void check_file(const processor *p, const tn_safetensors *file, const char *folder, const char *what,
@@ -222,6 +226,8 @@ static void check_folder(const char *folder, const char *what, char *files[], in
     tn_error err = TN_ERROR_INIT;
     snprintf(path, sizeof path, "%s/%s/expected.safetensors", folder, what);
     tn_safetensors *file = tn_safetensors_open(path, &err);
+    if (!file && access(path, F_OK) == 0)
+        report(false, what, "", err.message);
     if (!file)
         return;
     if (!strcmp(what, "decoded")) {

@@ -159,6 +159,13 @@ START_TEST(sparse_weights)
     ck_assert_double_eq(optest_at(&call.out[1], 1), 2);
     ck_assert_double_eq_tol(optest_at(&call.out[0], 0), 1 / (1 + exp(-0.03)), 1e-6);
     ck_assert_double_eq(optest_at(&call.out[0], 1), 1);
+    tn_grads *grads = optest_grads(&call, 31);
+    for (int64_t i = 0; i < 2; i++)
+        optest_set(&grads->out[0], i, 1);
+    optest_backward(&call);
+    double w = 1 / (1 + exp(-0.03)), slope = w * (1 - w), expected[] = {0, slope, -slope, 0};
+    for (int64_t e = 0; e < 4; e++) /* the router is the identity                                     */
+        ck_assert_double_eq_tol(optest_at(&grads->in[0], e), expected[e], 1e-6);
 }
 END_TEST
 

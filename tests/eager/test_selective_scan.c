@@ -194,9 +194,18 @@ START_TEST(far_steps)
     tn_call call = make_call(TN_F32, &shapes[1]);
     for (int64_t i = 0; i < tn_tensor_count(&call.in[DT]); i++)
         optest_set(&call.in[DT], i, i % 2 ? -1e38 : 1e30);
+    tn_call empty = call; /* ... which has nothing to forget                                          */
+    empty.in[STATE] = optest_zeros(TN_F32, 4, call.in[STATE].shape);
+    for (int i = 0; i < 2; i++)
+        empty.out[i] = optest_zeros(TN_F32, 4, call.out[i].shape);
     optest_run(&call);
+    optest_run(&empty);
+    int64_t heads = call.out[1].shape[1], each = call.out[1].shape[2] * call.out[1].shape[3];
     for (int64_t i = 0; i < tn_tensor_count(&call.out[0]); i++)
         ck_assert(isfinite(optest_at(&call.out[0], i)));
+    for (int64_t i = 0; i < tn_tensor_count(&call.out[1]); i++)
+        ck_assert_double_eq(optest_at(&call.out[1], i),
+                            optest_at(i / each % heads % 2 ? &call.in[STATE] : &empty.out[1], i));
     const shape one = {1, 1, 1, 1, 4, 4, false, false, -1e30};
     call = make_call(TN_F32, &one);
     optest_run(&call);

@@ -105,7 +105,7 @@ static void expect_wrong(tn_site site, const char *why)
 {
     tn_error err = TN_ERROR_INIT;
     draw_site d;
-    ck_assert_int_eq(draw_site_open(&d, &site, 1, &err), TN_E_USAGE);
+    ck_assert_msg(draw_site_open(&d, &site, 1, &err) == TN_E_USAGE, "%s", why ? why : tn_op_name(site.op));
     if (why)
         ck_assert_str_eq(err.message, why);
 }
@@ -255,6 +255,31 @@ START_TEST(contradictions_are_named)
     norm = draw_site_plain(TN_OP_RMS_NORM);
     norm.meaning[TN_AXIS_NORM] = 0;
     expect_wrong(norm, "norm: the site has none, RMS_NORM needs one");
+    norm = draw_site_plain(TN_OP_RMS_NORM);
+    norm.features = TN_HAS_GROUPS;
+    norm.dim[TN_DIM_WIDTH] = 37;
+    norm.dim[TN_DIM_GROUPS] = 3;
+    expect_wrong(norm, "groups: 3 do not divide a row of 37");
+    tn_site mlp = draw_site_plain(TN_OP_MLP);
+    mlp.meaning[TN_AXIS_ACT] = TN_ACT_XIELU;
+    mlp.num[TN_NUM_ALPHA] = mlp.num[TN_NUM_BETA] = 0.5;
+    expect_wrong(mlp, "act: xielu is that of an MLP without a gate");
+    route = draw_site_plain(TN_OP_MOE_ROUTE);
+    route.meaning[TN_AXIS_SCORE] = TN_SCORE_SPARSEMIXER;
+    route.num[TN_NUM_MARGIN] = -0.5;
+    expect_wrong(route, "margin: is -0.5, sparsemixer needs a positive one");
+    route.num[TN_NUM_MARGIN] = 0.02;
+    route.features |= TN_HAS_RENORM;
+    expect_wrong(route, "score: sparsemixer has no correction bias, groups, factors of experts or common sum");
+    tn_site scan = draw_site_plain(TN_OP_SELECTIVE_SCAN);
+    scan.dim[TN_DIM_Q_HEADS] = 2;
+    scan.dim[TN_DIM_KV_HEADS] = 5;
+    expect_wrong(scan, "kv_heads: 5 heads are no multiple of 2 groups");
+    scan = draw_site_plain(TN_OP_SELECTIVE_SCAN);
+    scan.features |= TN_HAS_STEP_LIMITS;
+    scan.num[TN_NUM_LEAST] = 1;
+    scan.num[TN_NUM_LIMIT] = 0.5;
+    expect_wrong(scan, "limit: steps lie within 1 and 0.5");
 }
 END_TEST
 

@@ -116,7 +116,7 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* That of the middle one of the tokens: one or two may choose another expert by a hair. */
+/* That of the middle one of the tokens: some choose another expert by a hair, and their neighbours see it. */
 static double distance_of(const char *from, const char *to)
 {
     int64_t vocab, same;
