@@ -2,6 +2,7 @@
 #ifndef CHECK_MODELS_CHECK_H
 #define CHECK_MODELS_CHECK_H
 
+#include "generate/session.h"
 #include "golden.h"
 
 typedef struct tally {
@@ -25,11 +26,12 @@ typedef struct run_results {
  * features and positions. */
 typedef enum run_mode { RUN_MADE, RUN_GIVEN } run_mode;
 
-/* run.c: memory for the results, with hidden states or without; the case in calls of chunk tokens (0: all). A session
- * that has the whole prompt, and the logits of its last token. */
+/* run.c: memory for the results, with hidden states or without; the case in calls of chunk tokens (0: all); all of it,
+ * with somebody who looks at each operation. A session that has the whole prompt, and the logits of its last token. */
 bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_results *r);
 void run_free(run_results *r);
 bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err);
+bool run_watched(const golden *g, tn_model *model, run_mode mode, run_look *look, void *ctx, tn_error *err);
 bool run_prompt(const golden *g, tn_session *session, float *last_logits, tn_error *err);
 
 /* media.c: what a call over tokens begin .. begin + count feeds. The parts are inside m or owned by it. */
@@ -50,7 +52,19 @@ bool compare_logits(const golden *g, const float *got, const float *expected, in
 void check_f32(const golden *g, const run_results *r, const char *what, const char *spec);
 void check_media(const golden *g, const run_results *r, const char *spec);
 void check_hidden(const golden *g, const run_results *r, const char *spec);
-void check_bf16(const golden *g, const run_results *r, const char *what, const char *spec, bool rounds);
+
+/* near.c: tokens whose experts another rounding may change (docs/numerics.md). */
+typedef struct near_tokens {
+    bool *near, *clean; /* [positions]; clean: neither it nor a token before it in its row, and no padding  */
+    int64_t positions, routers;
+} near_tokens;
+bool near_find(const golden *g, run_mode mode, near_tokens *n, tn_error *err);
+void near_free(near_tokens *n);
+
+/* rounding.c: logits in bf16, as far from the truth as transformers' own. The second form says so in text. */
+void check_bf16(const golden *g, const run_results *r, const near_tokens *n, const char *what, const char *spec,
+                bool rounds);
+bool rounding_is_right(const golden *g, const run_results *r, const near_tokens *n, bool rounds, char text[static 192]);
 
 /* decode.c: steps against the one pass that gave r; 16 tokens. */
 void check_steps(const golden *g, tn_model *model, const run_results *r, const char *spec);

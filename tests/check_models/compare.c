@@ -19,18 +19,6 @@ static void distance(const golden *g, const float *a, const float *b, int64_t wi
         }
 }
 
-static double rms_distance(const golden *g, const float *a, const float *b, int64_t width)
-{
-    int64_t positions = g->ids.shape[0] * g->ids.shape[1], n = 0;
-    double sum = 0;
-    for (int64_t i = 0; i < positions; i++)
-        for (int64_t j = 0; j < width && !golden_masked(g, i); j++, n++) {
-            double d = (double)a[i * width + j] - b[i * width + j];
-            sum += d * d;
-        }
-    return n ? sqrt(sum / (double)n) : 0;
-}
-
 bool compare_logits(const golden *g, const float *got, const float *expected, int64_t from, char text[static 128])
 {
     double error, largest;
@@ -117,14 +105,10 @@ void check_hidden(const golden *g, const run_results *r, const char *spec)
     check_report(g, "hidden", spec, worst <= g->bound && found == r->layers + 1, text);
 }
 
-void check_bf16(const golden *g, const run_results *r, const char *what, const char *spec, bool rounds)
+void check_bf16(const golden *g, const run_results *r, const near_tokens *n, const char *what, const char *spec,
+                bool rounds)
 {
-    char text[128];
-    double ours = rms_distance(g, r->logits, g->truth.data, g->logits.shape[2]);
-    double theirs = rms_distance(g, g->bf16.data, g->truth.data, g->logits.shape[2]);
-    if (rounds)
-        theirs = hypot(theirs, rms_distance(g, g->act.data, g->truth.data, g->logits.shape[2]));
-    snprintf(text, sizeof text, "rms error %.3e, bound %.3e (%.2f times transformers')", ours, 1.5 * theirs,
-             theirs > 0 ? ours / theirs : 0);
-    check_report(g, what, spec, ours <= 1.5 * theirs, text);
+    char text[192];
+    bool right = rounding_is_right(g, r, n, rounds, text);
+    check_report(g, what, spec, right, text);
 }

@@ -3,14 +3,18 @@
  *
  * Runs every case below DIR (folders with config.json and weights, or a .gguf, and expected.safetensors, in the format
  * of the golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and
- * SPEC: f32      max |logits - expected| <= 1e-4, and <= 1e-4 of the largest logit; 5e-4 with gated delta nets hidden
- * hidden states alike (--hidden) image, sound, deepN, axes   what towers make of pictures and sound, the positions that
- * follow from them given, made                 logits from features and positions of the file; from positions that the
- * model counts steps    the prompt token by token, and in calls of three: logits as of one pass, within the same bound
+ * SPEC:
+ *   f32      max |logits - expected| <= 1e-4, and <= 1e-4 of the largest logit; 5e-4 with gated delta nets
+ *   hidden   hidden states alike (--hidden)
+ *   image, sound, deepN, axes
+ *            what towers make of pictures and sound, the positions that follow from them
+ *   given, made
+ *            logits from features and positions of the file; from positions that the model counts
+ *   steps    the prompt token by token, and in calls of three: logits as of one pass, within the same bound
  *   greedy   the 16 tokens are the same, in f32
  *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth); where the case is quantised and kernels are
  *            used, which may round activations, the rms of what rounding does is added to it as squares, unless
- *            --exact leaves these kernels out
+ *            --exact leaves these kernels out; where experts are picked, by tokens (rounding.c)
  *   tokens   of quantised cases the same, token by token
  *   names    every tensor of the checkpoint is a parameter of the model
  *   side     vectors of texts, with the padding on either side, within 1e-5; states behind the final norm
@@ -74,25 +78,25 @@ static void check_other_mode(const golden *g, tn_model *model, const char *spec)
     run_free(&r);
 }
 
-static void check_tokens(const golden *g, tn_model *model, const char *spec, bool rounds)
+static void check_tokens(const golden *g, tn_model *model, const near_tokens *n, const char *spec, bool rounds)
 {
     tn_error err = TN_ERROR_INIT;
     run_results r = {0};
     if (run_allocate(g, model, false, &r) && run_case(g, model, 1, main_mode(g), &r, &err))
-        check_bf16(g, &r, "tokens", spec, rounds);
+        check_bf16(g, &r, n, "tokens", spec, rounds);
     else
         check_fail(g, "tokens", spec, &err);
     run_free(&r);
 }
 
-static void check_results(const golden *g, tn_model *model, const options *o, const char *spec, tn_dtype dtype,
-                          const run_results *r)
+static void check_results(const golden *g, tn_model *model, const options *o, const near_tokens *n, const char *spec,
+                          tn_dtype dtype, const run_results *r)
 {
     if (dtype == TN_BF16) {
         bool rounds = g->act.data && !o->exact && strcmp(spec, "none") != 0;
-        check_bf16(g, r, "bf16", spec, rounds);
+        check_bf16(g, r, n, "bf16", spec, rounds);
         if (g->act.data)
-            check_tokens(g, model, spec, rounds);
+            check_tokens(g, model, n, spec, rounds);
         return;
     }
     check_f32(g, r, "f32", spec);
@@ -105,7 +109,8 @@ static void check_results(const golden *g, tn_model *model, const options *o, co
         check_greedy(g, model, spec);
 }
 
-static void check_spec(const golden *g, tn_model *model, const options *o, const char *spec, tn_dtype dtype)
+static void check_spec(const golden *g, tn_model *model, const options *o, const near_tokens *n, const char *spec,
+                       tn_dtype dtype)
 {
     tn_error err = TN_ERROR_INIT;
     run_results r = {0};
@@ -114,7 +119,7 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
         check_embedding(g, model, dtype, spec);
     else if (err.code == TN_OK && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK &&
              run_allocate(g, model, hidden, &r) && run_case(g, model, 0, main_mode(g), &r, &err))
-        check_results(g, model, o, spec, dtype, &r);
+        check_results(g, model, o, n, spec, dtype, &r);
     else
         check_fail(g, tn_dtype_name(dtype), spec, &err);
     run_free(&r);
@@ -127,6 +132,7 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
         .size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device, .dequantise = o->device != NULL};
     tn_model *model = tn_model_open(g->model, &mo, &err);
     tn_model_info info = {.size = sizeof info};
+    near_tokens n = {0};
     if (!model && ((o->skip_unsupported && strstr(err.message, "model_type")) ||
                    (o->device && strstr(err.message, "does not perform")))) {
         printf("SKIP %-22s %s\n", g->name, err.message);
@@ -144,9 +150,12 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
         check_batch(g, model, dtype, o->config);
     else if (g->logits.data && g->logits.shape[2] != info.vocab)
         check_report(g, tn_dtype_name(dtype), "-", false, "expected logits have another vocabulary");
+    else if (dtype == TN_BF16 && g->logits.data && !near_find(g, main_mode(g), &n, &err))
+        check_fail(g, "bf16", "-", &err);
     else
         for (int i = 0; i < o->spec_count; i++)
-            check_spec(g, model, o, o->specs[i], dtype);
+            check_spec(g, model, o, &n, o->specs[i], dtype);
+    near_free(&n);
     tn_model_close(model);
 }
 

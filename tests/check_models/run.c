@@ -108,15 +108,31 @@ static int64_t piece_of(const golden *g, int64_t begin, int64_t step)
     return end - begin;
 }
 
-bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err)
+static bool run_session(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_look *look, void *ctx,
+                        run_results *r, tn_error *err)
 {
     int64_t tokens = g->ids.shape[1];
     tn_session_options so = {.size = sizeof so, .rows = g->ids.shape[0], .context = tokens};
     tn_session *session = tn_session_new(model, &so, err);
     bool ok = session != NULL;
     int64_t step = chunk ? chunk : tokens;
+    if (ok && look)
+        session_look(session, look, ctx);
     for (int64_t begin = 0, count; ok && begin < tokens; begin += count)
         ok = run_piece(g, session, begin, count = piece_of(g, begin, step), mode, r, err);
     tn_session_free(session);
+    return ok;
+}
+
+bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err)
+{
+    return run_session(g, model, chunk, mode, NULL, NULL, r, err);
+}
+
+bool run_watched(const golden *g, tn_model *model, run_mode mode, run_look *look, void *ctx, tn_error *err)
+{
+    run_results r = {0};
+    bool ok = run_allocate(g, model, false, &r) && run_session(g, model, 0, mode, look, ctx, &r, err);
+    run_free(&r);
     return ok;
 }
