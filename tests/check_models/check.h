@@ -19,7 +19,7 @@ void check_fail(const golden *g, const char *what, const char *spec, const tn_er
 typedef struct run_results {
     float *logits, **hidden;
     int64_t layers, width, vocab;
-    float *image, *sound, *deep[GOLDEN_DEEP], *axes;
+    float *image, *video, *sound, *deep[GOLDEN_DEEP], *video_deep[GOLDEN_DEEP], *axes;
 } run_results;
 
 /* What the model gets beside the tokens: pictures, sound and no positions of three axes; or all that the case says:
@@ -34,16 +34,21 @@ bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, ru
 bool run_watched(const golden *g, tn_model *model, run_mode mode, run_look *look, void *ctx, tn_error *err);
 bool run_prompt(const golden *g, tn_session *session, float *last_logits, tn_error *err);
 
-/* media.c: what a call over tokens begin .. begin + count feeds. The parts are inside m or owned by it. */
+/* media.c: how many features a picture has beside its own (deepstack). */
+int32_t media_deep(const tn_model *model);
+
+/* What a call over tokens begin .. begin + count feeds. The parts are inside m or owned by it. */
 typedef struct media {
-    tn_pictures images;
+    tn_pictures images, videos;
     tn_sounds sounds;
-    const float *deep[GOLDEN_DEEP];
+    const float *deep[GOLDEN_DEEP], *video_deep[GOLDEN_DEEP];
     int64_t *types;
     float *axes;
 } media;
 void media_fill(const golden *g, run_mode mode, int64_t begin, int64_t count, media *m, tn_batch *batch);
 void media_free(media *m);
+/* g, which has the deepstack features of its videos from r now, as long as that lives. */
+const golden *media_remember(golden *g, const run_results *r);
 /* Columns begin .. begin + count of rows of tokens, packed. Owned, free(); NULL from NULL. */
 int64_t *media_columns(const tn_tensor *t, int64_t rows, int64_t tokens, int64_t begin, int64_t count);
 

@@ -57,6 +57,7 @@ void check_media(const golden *g, const run_results *r, const char *spec)
 {
     char name[16], text[64];
     check_features(g, &g->image_features, r->image, "image", spec);
+    check_features(g, &g->video_features, r->video, "video", spec);
     check_features(g, &g->audio_features, r->sound, "sound", spec);
     for (int i = 0; i < GOLDEN_DEEP; i++) {
         snprintf(name, sizeof name, "deep%d", i);

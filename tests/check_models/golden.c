@@ -36,6 +36,10 @@ static void get_all(golden *g)
                 {"pixel_values", TN_F32, 2, &g->pixels},
                 {"image_grid_thw", TN_I64, 2, &g->grid},
                 {"image_sizes", TN_I64, 2, &g->sizes},
+                {"pixel_values_videos", TN_F32, 2, &g->videos},
+                {"video_grid_thw", TN_I64, 2, &g->video_grid},
+                {"second_per_grid_ts", TN_F32, 1, &g->video_seconds},
+                {"video_features", TN_F32, 2, &g->video_features},
                 {"input_features", TN_F32, 3, &g->sound},
                 {"feature_attention_mask", TN_I64, 2, &g->sound_mask},
                 {"mm_token_type_ids", TN_I32, 2, &g->token_types},
@@ -48,6 +52,8 @@ static void get_all(golden *g)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
     for (int ndim = 4; ndim <= 5 && !g->pixels.data; ndim++)
         get(g, "pixel_values", TN_F32, ndim, &g->pixels);
+    if (!g->video_seconds.data)
+        get(g, "video_second_per_grid", TN_F32, 1, &g->video_seconds);
     get(g, "token_type_ids", TN_I64, 2, &g->mutual);
     if (!g->positions.data)
         get(g, "position_ids", TN_I64, 2, &g->positions);
@@ -129,6 +135,7 @@ static bool read_config(golden *g, tn_error *err)
     config_reader root = config_root(file, &status, err), text = text_config(&root);
     g->bound = has_delta_net(&text) || has_delta_net(&root) ? BOUND_DELTA : BOUND;
     g->image_token = token(&root, "image_token_id", "image_token_index");
+    g->video_token = token(&root, "video_token_id", "video_token_index");
     g->audio_token = token(&root, "audio_token_id", "audio_token_index");
     find_steady(g, &text);
     config_close(file);
@@ -205,7 +212,7 @@ bool golden_hidden(const golden *g, int64_t i, int64_t width, tn_tensor *hidden)
 
 bool golden_has_media(const golden *g)
 {
-    return g->pixels.data || g->sound.data;
+    return g->pixels.data || g->videos.data || g->sound.data;
 }
 
 float golden_position(const golden *g, int64_t i)

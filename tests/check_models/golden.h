@@ -16,10 +16,12 @@ typedef struct golden {
     tn_tensor ids, mask, positions;             /* positions [B,T], or [3,B,T] that the model computes by itself, too */
     tn_tensor logits, bf16, act, truth, greedy; /* act: by kernels that round their activations        */
     tn_tensor pixels, grid, sizes, sound, sound_mask, token_types, mutual; /* media */
-    tn_tensor image_features, audio_features, deepstack[GOLDEN_DEEP];
+    tn_tensor videos, video_grid, video_seconds;
+    tn_tensor image_features, video_features, audio_features, deepstack[GOLDEN_DEEP];
+    tn_tensor video_deep[GOLDEN_DEEP]; /* of no file: what the tower made in one pass                        */
     tn_tensor embedding, embedding_bf16, last_hidden; /* in place of logits: of what makes vectors of texts   */
     int32_t deep_count;
-    int64_t image_token, audio_token; /* that media features replace; -1: none                              */
+    int64_t image_token, video_token, audio_token; /* that media features replace; -1: none */
     double bound;         /* of f32, relative to the largest logit                                          */
     int64_t steady_until; /* one pass over at most this many tokens is what steps give, and              */
     int64_t steady_from;  /* ... from this position on (rotary frequencies that follow the length)       */

@@ -115,11 +115,12 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
     tn_error err = TN_ERROR_INIT;
     run_results r = {0};
     bool hidden = o->hidden && dtype == TN_F32;
+    golden with = *g;
     if (g->embedding.data && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK)
         check_embedding(g, model, dtype, spec);
     else if (err.code == TN_OK && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK &&
              run_allocate(g, model, hidden, &r) && run_case(g, model, 0, main_mode(g), &r, &err))
-        check_results(g, model, o, n, spec, dtype, &r);
+        check_results(media_remember(&with, &r), model, o, n, spec, dtype, &r);
     else
         check_fail(g, tn_dtype_name(dtype), spec, &err);
     run_free(&r);

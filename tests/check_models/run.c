@@ -9,9 +9,12 @@ void run_free(run_results *r)
     for (int64_t i = 0; r->hidden && i <= r->layers; i++)
         free(r->hidden[i]);
     free(r->hidden);
-    for (int i = 0; i < GOLDEN_DEEP; i++)
+    for (int i = 0; i < GOLDEN_DEEP; i++) {
         free(r->deep[i]);
+        free(r->video_deep[i]);
+    }
     free(r->image);
+    free(r->video);
     free(r->sound);
     free(r->axes);
     free(r->logits);
@@ -32,9 +35,12 @@ bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_resul
     size_t positions = (size_t)(g->ids.shape[0] * g->ids.shape[1]);
     *r = (run_results){.layers = info.layers, .width = info.hidden, .vocab = info.vocab};
     r->logits = malloc(positions * (size_t)info.vocab * sizeof(float));
-    bool ok = r->logits != NULL && like(&g->image_features, &r->image) && like(&g->audio_features, &r->sound);
+    bool ok = r->logits != NULL && like(&g->image_features, &r->image) && like(&g->video_features, &r->video) &&
+              like(&g->audio_features, &r->sound);
     for (int i = 0; i < GOLDEN_DEEP; i++)
         ok = like(&g->deepstack[i], &r->deep[i]) && ok;
+    for (int i = 0; i < GOLDEN_DEEP && i < media_deep(model); i++)
+        ok = like(&g->video_features, &r->video_deep[i]) && ok;
     if (golden_has_media(g))
         ok = (r->axes = calloc(3 * positions, sizeof(float))) != NULL && ok;
     if (hidden)
@@ -64,6 +70,8 @@ static bool run_piece(const golden *g, tn_session *session, int64_t begin, int64
     if (whole) {
         out.hidden = r->hidden;
         out.image_features = r->image;
+        out.video_features = r->video;
+        out.video_deep = r->video_deep[0] ? r->video_deep : NULL;
         out.sound_features = r->sound;
         out.image_deep = r->deep[0] ? r->deep : NULL;
         out.axes = r->axes;
