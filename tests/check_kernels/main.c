@@ -138,6 +138,16 @@ static void for_each_on_device(check_state *s, const options *o, void (*body)(ch
         }
 }
 
+/* false, and said: the state's tier is not on this machine. */
+static bool tier_is_here(check_state *s, const check_test *test, uint64_t machine)
+{
+    if (!(s->tier->flags & ~machine))
+        return true;
+    printf("SKIPPED %s %s: not on this machine, or not in TENON_CPU\n", test->name, s->tier->name);
+    s->skipped++;
+    return false;
+}
+
 /* Calls body for every test and tier that is asked for and there. */
 static void for_each(check_state *s, const options *o, void (*body)(check_state *s, const check_test *test))
 {
@@ -153,11 +163,8 @@ static void for_each(check_state *s, const options *o, void (*body)(check_state 
             s->tier = &tiers[i].tier;
             if (!tier_wanted(o, tests[t], i, machine))
                 continue;
-            if (s->tier->flags & ~machine) {
-                printf("SKIPPED %s %s: not on this machine, or not in TENON_CPU\n", tests[t]->name, s->tier->name);
-                s->skipped++;
+            if (!tier_is_here(s, tests[t], machine))
                 continue;
-            }
             host_restrict(s->tier->flags);
             body(s, tests[t]);
             host_restrict(~UINT64_C(0));
@@ -220,9 +227,11 @@ static bool run_blocks(check_state *s, const options *o)
     uint64_t machine = host_flags();
     bool opened = blocks_run(s, o->blocks);
     for (size_t i = 0; opened && i < TIERS; i++) {
-        if (!tier_wanted(o, &test, i, machine) || (tiers[i].tier.flags & ~machine))
+        if (!tier_wanted(o, &test, i, machine))
             continue;
         s->tier = &tiers[i].tier;
+        if (!tier_is_here(s, &test, machine))
+            continue;
         host_restrict(s->tier->flags);
         opened = blocks_run(s, o->blocks);
         host_restrict(~UINT64_C(0));

@@ -1,4 +1,4 @@
-/* Tokens whose experts another rounding may change. Found by the model without kernels, in f32 and in bf16, so what is
+/* Tokens whose experts, or keys, another rounding may change. Found by the model without kernels, in f32 and in bf16, so what is
  * judged has no say in it. */
 #include "check.h"
 
@@ -34,9 +34,21 @@ typedef struct finder {
     int64_t positions;
 } finder;
 
+/* An indexer leaves out some of the keys from that many on: which, is as near as experts are, and of hundreds of them
+ * some always are. */
+static void mark_choosers(finder *f, const tn_call *call)
+{
+    const tn_tensor *index = &call->in[3];
+    const int32_t *position = index->data;
+    for (int64_t i = 0; i < f->positions; i++)
+        f->near[i] |= position[i] >= call->site->dim[TN_DIM_TOP_K];
+}
+
 static tn_status look_in_f32(void *ctx, const tn_call *call, tn_error *err)
 {
     finder *f = ctx;
+    if (call->op == TN_OP_CHOOSE_KEYS)
+        mark_choosers(f, call);
     if (call->op != TN_OP_MOE_ROUTE)
         return TN_OK;
     const tn_tensor *x = &call->in[0], *experts = &call->out[1];
