@@ -5,7 +5,8 @@
 
 #include "kernels.h"
 
-/* Rows of a state whose vector of columns stays in registers from token to token: half of the registers there are, of NEON's a quarter. */
+/* Rows of a state whose vector of columns stays in registers from token to token: half of the registers there are, of
+ * NEON's a quarter. */
 enum { ROWS = VEC_LANES == 16 ? 16 : 8 };
 
 /* n <= VEC_LANES floats; whole is a constant: all of them. */
