@@ -135,7 +135,7 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
     decoder_layer_spec spec = s->layer;
     if (s->differ)
         s->differ(c, i, &spec);
-    graph_module *m = build_module(b, parent, name, s->classes->layer);
+    graph_module *m = build_module(b, parent, name, spec.class_name ? spec.class_name : s->classes->layer);
     if (!spec.mixer && spec.attention.borrows && spec.attention.rope != GQA_NO_ROPE)
         d->borrows[spec.attention.rope] = true;
     l->whole = spec.whole;
@@ -481,6 +481,8 @@ static void decoder_forward(graph_run *r, const void *state)
         size_t mark = arena_mark(r->arena);
         if (!l->whole)
             run_layer(r, d, i, &h, more, &mlp);
+        else if (more)
+            steps_add(r, &h, more);
         if (!leaves(l))
             finish_layer(r, d, i, &h, &mlp);
         more = leaves(l) ? &mlp : NULL;

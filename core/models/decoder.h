@@ -38,6 +38,7 @@ typedef struct decoder_names {
 
 /* What a layer consists of. */
 typedef struct decoder_layer_spec {
+    const char *class_name;  /* NULL: as in decoder_classes                                            */
     const layer_kind *whole; /* instead of all below, which it may read; or NULL                      */
     const void *whole_spec;
     gqa_spec attention;

@@ -54,13 +54,7 @@ static void both_build(graph_builder *b, graph_module *layer, const void *spec, 
 static model_layer both_cache(const void *spec)
 {
     const both_spec *s = spec;
-    model_layer states = mamba_mixer.cache(&s->mamba), all = gqa_cache(&s->attention);
-    all.conv_width = states.conv_width;
-    all.conv_taps = states.conv_taps;
-    all.state_heads = states.state_heads;
-    all.state_k = states.state_k;
-    all.state_v = states.state_v;
-    return all;
+    return mamba_mixer_beside(&s->mamba, gqa_cache(&s->attention));
 }
 
 /* Attention comes last: it narrows the run to the tokens that are wanted. */
