@@ -156,10 +156,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
     build_norms(b, m, spec, n, out);
     if (spec->clip != 0 && (out->clamp = build_step(b, m, TN_OP_CLAMP, q_width)))
         out->clamp->num[TN_NUM_LIMIT] = spec->clip;
-    if (spec->v_scale != 0 && (out->v_scale = build_step(b, m, TN_OP_SCALE, spec->kv_heads * value_dim(spec))))
-        out->v_scale->num[TN_NUM_SCALE] = spec->v_scale;
-    if (spec->k_scale != 0 && (out->k_scale = build_step(b, m, TN_OP_SCALE, spec->head_dim)))
-        out->k_scale->num[TN_NUM_SCALE] = spec->k_scale;
+    out->v_scale = parts_factor(b, m, spec->v_scale, spec->kv_heads * value_dim(spec));
+    out->k_scale = parts_factor(b, m, spec->k_scale, spec->head_dim);
     if (spec->scale_q)
         out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
     if (spec->k_is_v && !spec->borrows)

@@ -139,8 +139,7 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     d->out = parts_linear(b, m, "out_proj", inner, s->hidden, s->out_bias, NULL);
     widths_of(inner, s->groups * s->state, s->heads, widths);
     for (int i = 0; i < MAMBA_PARTS; i++)
-        if (s->factors[i] != 0 && (d->scale[i] = build_step(b, m, TN_OP_SCALE, widths[i])))
-            d->scale[i]->num[TN_NUM_SCALE] = s->factors[i];
+        d->scale[i] = parts_factor(b, m, s->factors[i], widths[i]);
 }
 
 model_layer mamba_mixer_beside(const mamba_mixer_spec *s, model_layer attention)

@@ -194,6 +194,14 @@ graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spe
     return s;
 }
 
+tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, int64_t width)
+{
+    tn_site *step = by != 0 && by != 1 ? build_step(b, module, TN_OP_SCALE, width) : NULL;
+    if (step)
+        step->num[TN_NUM_SCALE] = by;
+    return step;
+}
+
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback)
 {
     /* gelu_fast multiplies in another order: the same but for roundings of 16 bits. */

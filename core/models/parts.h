@@ -62,6 +62,10 @@ typedef struct parts_rope_spec {
 } parts_rope_spec;
 graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spec *spec);
 
+/* A step of module that multiplies rows of width elements by a number; NULL: there is nothing to do, by is 1, or 0,
+ * which means that there is none. */
+tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, int64_t width);
+
 /* What an activation's name in config.json means. */
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback);
 
