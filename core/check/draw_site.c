@@ -231,6 +231,8 @@ tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_er
         d->site.num[TN_NUM_BETA] = 0.5;
         d->site.num[TN_NUM_EPS] = -0x1p-20;
     }
+    if (d->site.meaning[TN_AXIS_ACT] == TN_ACT_LEAKY_RELU && d->site.op == TN_OP_MLP && d->site.num[TN_NUM_ALPHA] == 0)
+        d->site.num[TN_NUM_ALPHA] = 0.25;
     if (d->site.meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && d->site.num[TN_NUM_MARGIN] == 0) {
         d->site.num[TN_NUM_MARGIN] = 0.02;
         d->site.features &=

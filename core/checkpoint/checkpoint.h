@@ -146,10 +146,12 @@ static inline bool shards_aligned(const tn_tensor *tensor)
     return size == 0 || (uintptr_t)tensor->data % size == 0;
 }
 
-/* Remembers that it is a parameter of the model, which has it at data: what is left in the end is not. */
-void shards_take(shards *set, const char *name, const void *data);
+/* Remembers that it is a parameter of the model, which has it at data: what is left in the end is not. dtype: of the
+ * file's elements in their order there; TN_DTYPE_NONE: they are in another. */
+void shards_take(shards *set, const char *name, const void *data, tn_dtype dtype);
 bool shards_taken(const shards *set, size_t index);
-const void *shards_used(const shards *set, const char *name); /* that data; NULL: it was not taken */
+/* That data; NULL: it was not taken, or as another dtype than this. TN_DTYPE_NONE: of any. */
+const void *shards_used(const shards *set, const char *name, tn_dtype dtype);
 
 /* A set without files, which finds out what a model is made of: it has what was promised, with zeros that take no
  * memory. dtype: that of the files that it stands for. Owned. */

@@ -25,6 +25,7 @@ typedef struct located {
     tn_tensor tensor;
     shards_parts parts;
     const void *used; /* where the model has it                                                     */
+    tn_dtype used_as; /* shards_take's                                                              */
     bool taken, hidden;
 } located;
 
@@ -434,19 +435,21 @@ bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
     return true;
 }
 
-void shards_take(shards *set, const char *name, const void *data)
+void shards_take(shards *set, const char *name, const void *data, tn_dtype dtype)
 {
     size_t i;
     if (!names_find(&set->index, name, &i))
         return;
     set->tensors[i].taken = true;
     set->tensors[i].used = data;
+    set->tensors[i].used_as = dtype;
 }
 
-const void *shards_used(const shards *set, const char *name)
+const void *shards_used(const shards *set, const char *name, tn_dtype dtype)
 {
     size_t i;
-    return names_find(&set->index, name, &i) ? set->tensors[i].used : NULL;
+    bool found = names_find(&set->index, name, &i) && (!dtype || set->tensors[i].used_as == dtype);
+    return found ? set->tensors[i].used : NULL;
 }
 
 bool shards_taken(const shards *set, size_t index)

@@ -97,10 +97,10 @@ CLONES static void act_hard_swish(float *x, int64_t n)
     }
 }
 
-CLONES static void act_leaky_relu(float *x, int64_t n)
+CLONES static void act_leaky_relu(float slope, float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = x[i] < 0.0f ? x[i] * VEC_LEAK : x[i];
+        x[i] = x[i] < 0.0f ? x[i] * slope : x[i];
 }
 
 static void act_gelu_10(float *x, int64_t n)
@@ -141,7 +141,7 @@ static void act_sqrt_softplus(tn_dtype dtype, float *x, int64_t n)
         x[i] = sqrtf(x[i]);
 }
 
-static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
+static void act_chunk(tn_act act, float slope, tn_dtype dtype, float *x, int64_t n)
 {
     static void (*const plain[])(float *x, int64_t n) = {[TN_ACT_SILU] = act_silu,
                                                          [TN_ACT_GELU_TANH] = act_gelu_tanh,
@@ -150,12 +150,13 @@ static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
                                                          [TN_ACT_TANH] = act_tanh,
                                                          [TN_ACT_MISH] = act_mish,
                                                          [TN_ACT_HARD_SWISH] = act_hard_swish,
-                                                         [TN_ACT_LEAKY_RELU] = act_leaky_relu,
                                                          [TN_ACT_GELU_10] = act_gelu_10};
     if ((size_t)act < sizeof plain / sizeof *plain && plain[act])
         plain[act](x, n);
     else if (act == TN_ACT_RELU || act == TN_ACT_RELU2 || act == TN_ACT_RELU6)
         act_relu(x, n, act == TN_ACT_RELU6 ? 6.0f : INFINITY);
+    else if (act == TN_ACT_LEAKY_RELU)
+        act_leaky_relu(slope != 0.0f ? slope : VEC_LEAK, x, n);
     else if (act == TN_ACT_QUICK_GELU)
         act_quick_gelu(dtype, x, n);
     else if (act == TN_ACT_GELU_NEW)
@@ -171,6 +172,11 @@ static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
 
 void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n)
 {
+    vec_act_by(act, 0.0f, dtype, x, n);
+}
+
+void vec_act_by(tn_act act, float slope, tn_dtype dtype, float *x, int64_t n)
+{
     for (int64_t i = 0; i < n; i += VEC_CHUNK)
-        act_chunk(act, dtype, x + i, n - i < VEC_CHUNK ? n - i : VEC_CHUNK);
+        act_chunk(act, slope, dtype, x + i, n - i < VEC_CHUNK ? n - i : VEC_CHUNK);
 }

@@ -139,10 +139,10 @@ CLONES static void grad_hard_swish(const float *x, float *g, int64_t n)
     }
 }
 
-CLONES static void grad_leaky_relu(const float *x, float *g, int64_t n)
+CLONES static void grad_leaky_relu(float slope, const float *x, float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        g[i] = x[i] > 0.0f ? g[i] : g[i] * VEC_LEAK;
+        g[i] = x[i] > 0.0f ? g[i] : g[i] * slope;
 }
 
 /* Where gelu, as it is rounded, is beyond 10 nothing comes back. */
@@ -188,19 +188,17 @@ static void grad_sqrt_softplus(tn_dtype dtype, const float *x, float *g, int64_t
         g[i] = x[i] > 20.0f ? g[i] : g[i] / (1.0f + expf(-x[i]));
 }
 
-static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
+static void grad_chunk(tn_act act, float slope, tn_dtype dtype, const float *x, float *g, int64_t n)
 {
-    static void (*const plain[])(const float *x, float *g, int64_t n) = {[TN_ACT_SILU] = grad_silu,
-                                                                         [TN_ACT_GELU_TANH] = grad_gelu_tanh,
-                                                                         [TN_ACT_GELU] = grad_gelu,
-                                                                         [TN_ACT_RELU2] = grad_relu2,
-                                                                         [TN_ACT_MISH] = grad_mish,
-                                                                         [TN_ACT_HARD_SWISH] = grad_hard_swish,
-                                                                         [TN_ACT_LEAKY_RELU] = grad_leaky_relu};
+    static void (*const plain[])(const float *x, float *g, int64_t n) = {
+        [TN_ACT_SILU] = grad_silu,   [TN_ACT_GELU_TANH] = grad_gelu_tanh, [TN_ACT_GELU] = grad_gelu,
+        [TN_ACT_RELU2] = grad_relu2, [TN_ACT_MISH] = grad_mish,           [TN_ACT_HARD_SWISH] = grad_hard_swish};
     if ((size_t)act < sizeof plain / sizeof *plain && plain[act])
         plain[act](x, g, n);
     else if (act == TN_ACT_RELU || act == TN_ACT_RELU6)
         grad_relu(x, g, n, act == TN_ACT_RELU6 ? 6.0f : INFINITY);
+    else if (act == TN_ACT_LEAKY_RELU)
+        grad_leaky_relu(slope != 0.0f ? slope : VEC_LEAK, x, g, n);
     else if (act == TN_ACT_QUICK_GELU)
         grad_quick_gelu(dtype, x, g, n);
     else if (act == TN_ACT_GELU_NEW)
@@ -218,17 +216,22 @@ static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int
 
 void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += VEC_CHUNK)
-        grad_chunk(act, dtype, x + i, g + i, n - i < VEC_CHUNK ? n - i : VEC_CHUNK);
+    vec_act_grad_by(act, 0.0f, dtype, x, g, n);
 }
 
-void vec_glu_grad(tn_act act, tn_dtype dtype, float *gate, float *up, const float *dp, int64_t n)
+void vec_act_grad_by(tn_act act, float slope, tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC_CHUNK)
+        grad_chunk(act, slope, dtype, x + i, g + i, n - i < VEC_CHUNK ? n - i : VEC_CHUNK);
+}
+
+void vec_glu_grad(tn_act act, float slope, tn_dtype dtype, float *gate, float *up, const float *dp, int64_t n)
 {
     float a[VEC_CHUNK];
     memcpy(a, gate, (size_t)n * sizeof *a);
-    vec_act(act, dtype, a, n);
+    vec_act_by(act, slope, dtype, a, n);
     vec_mul_rounded(up, dp, n, dtype);
-    vec_act_grad(act, dtype, gate, up, n);
+    vec_act_grad_by(act, slope, dtype, gate, up, n);
     vec_mul_rounded(a, dp, n, dtype);
     memcpy(gate, up, (size_t)n * sizeof *gate);
     memcpy(up, a, (size_t)n * sizeof *up);

@@ -1,10 +1,10 @@
-/* CHOOSE_KEYS: of the keys that a query sees, those with the largest sum_n w_n max(0, q_n k), in f32; of equals the
- * earlier position. */
+/* CHOOSE_KEYS: of the keys that a query sees, those with the largest sum_n w_n max(0, q_n k), in f32. Of equals, of
+ * which torch.topk may take any, the earlier position; a sum that is not a number counts as the smallest. The best so
+ * far are a heap whose root is the one to go next. */
 #include "eager/attention.h"
 #include "eager/vec.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* A key's score, and where it lies. */
 typedef struct key_score {
@@ -14,7 +14,7 @@ typedef struct key_score {
 
 typedef struct choose_job {
     const tn_tensor *q, *k, *w, *q_index, *kv_index, *chosen;
-    int64_t tokens, keys, heads, d, top_k;
+    int64_t tokens, keys, heads, d, most; /* most: keys of a query                                  */
     char *scratch;
     size_t thread_bytes;
 } choose_job;
@@ -32,18 +32,41 @@ static choose_job choose_make(const tn_call *call)
                       .keys = in[1].shape[1],
                       .heads = in[0].shape[2],
                       .d = in[0].shape[3],
-                      .top_k = call->site->dim[TN_DIM_TOP_K]};
+                      .most = call->site->dim[TN_DIM_TOP_K]};
+    job.most = job.most < job.keys ? job.most : job.keys;
     size_t floats = (size_t)(job.heads * job.d + job.heads + job.d) * sizeof(float);
-    job.thread_bytes = rows_align(floats) + rows_align((size_t)job.keys * sizeof(key_score));
+    job.thread_bytes = rows_align(floats) + rows_align((size_t)job.most * sizeof(key_score));
     return job;
 }
 
-/* Larger scores first; a NaN behind all others, so that the order is one. */
-static int by_score(const void *a, const void *b)
+static bool is_worse(const key_score *a, const key_score *b)
 {
-    const key_score *x = a, *y = b;
-    float s = isnan(x->score) ? -INFINITY : x->score, t = isnan(y->score) ? -INFINITY : y->score;
-    return s > t ? -1 : s < t ? 1 : (x->position > y->position) - (x->position < y->position);
+    return a->score < b->score || (a->score == b->score && a->position > b->position);
+}
+
+/* Puts key at place at, above which the heap is in order, or below what is worse there. */
+static void sink(key_score *heap, int64_t count, int64_t at, key_score key)
+{
+    for (int64_t child; (child = 2 * at + 1) < count; at = child) {
+        child += child + 1 < count && is_worse(&heap[child + 1], &heap[child]);
+        if (!is_worse(&heap[child], &key))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = key;
+}
+
+/* The heap of at most most keys, in order once it is full, after one more was seen; returns how many it has. */
+static int64_t offer(key_score *heap, int64_t count, int64_t most, key_score key)
+{
+    if (count == most && is_worse(&heap[0], &key))
+        sink(heap, count, 0, key);
+    if (count == most)
+        return count;
+    heap[count++] = key;
+    for (int64_t i = count == most ? most / 2 : 0; i-- > 0;)
+        sink(heap, most, i, heap[i]);
+    return count;
 }
 
 static float score_of(const choose_job *job, const float *q, const float *w, const float *k)
@@ -51,9 +74,9 @@ static float score_of(const choose_job *job, const float *q, const float *w, con
     float sum = 0.0f;
     for (int64_t n = 0; n < job->heads; n++) {
         float dot = vec_dot(q + n * job->d, k, job->d);
-        sum += w[n] * (dot > 0.0f ? dot : 0.0f);
+        sum += w[n] * (dot < 0.0f ? 0.0f : dot); /* the comparison lets a NaN through               */
     }
-    return sum;
+    return isnan(sum) ? -INFINITY : sum;
 }
 
 static void choose_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
@@ -62,7 +85,7 @@ static void choose_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     float *q = (float *)(void *)(job->scratch + (size_t)thread * job->thread_bytes), *w = q + job->heads * job->d;
     float *k = w + job->heads;
     size_t floats = (size_t)(job->heads * job->d + job->heads + job->d) * sizeof(float);
-    key_score *seen = (key_score *)(void *)((char *)q + rows_align(floats));
+    key_score *best = (key_score *)(void *)((char *)q + rows_align(floats));
     for (int64_t item = begin; item < end; item++) {
         int64_t b = item / job->tokens, t = item % job->tokens, count = 0;
         int32_t *out = (int32_t *)job->chosen->data + b * job->chosen->stride[0] + t * job->chosen->stride[1];
@@ -78,12 +101,10 @@ static void choose_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
             if (at < 0 || at > position)
                 continue;
             convert_to_f32(rows_at3(job->k, b, s, 0), job->k->dtype, k, job->d);
-            seen[count++] = (key_score){score_of(job, q, w, k), at, (int32_t)s};
+            count = offer(best, count, job->most, (key_score){score_of(job, q, w, k), at, (int32_t)s});
         }
-        if (count > job->top_k)
-            qsort(seen, (size_t)count, sizeof *seen, by_score);
-        for (int64_t i = 0; i < count && i < job->top_k; i++)
-            out[seen[i].slot] = 1;
+        for (int64_t i = 0; i < count; i++)
+            out[best[i].slot] = 1;
     }
 }
 

@@ -10,7 +10,7 @@ typedef struct elementwise_job {
     const tn_tensor *x, *s, *y;
     int64_t width;
     tn_act act;
-    vec_xielu xielu;
+    vec_xielu xielu; /* alpha_p: also the slope of a leaky ReLU                                     */
     float number;
 } elementwise_job;
 
@@ -26,7 +26,7 @@ static void change(const elementwise_job *job, int64_t row, float *x, int64_t n)
     if (job->op == TN_OP_ACT && job->act == TN_ACT_XIELU)
         vec_xielu_act(&job->xielu, job->x->dtype, x, n);
     else if (job->op == TN_OP_ACT)
-        vec_act(job->act, job->x->dtype, x, n);
+        vec_act_by(job->act, job->xielu.alpha_p, job->x->dtype, x, n);
     else if (job->op == TN_OP_SCALE)
         vec_scale(x, n, job->number);
     else if (job->op == TN_OP_CLAMP)
@@ -94,7 +94,7 @@ static void act_grad_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             if (act == TN_ACT_XIELU)
                 vec_xielu_grad(&xielu, x->dtype, t, g, n);
             else
-                vec_act_grad(act, x->dtype, t, g, n);
+                vec_act_grad_by(act, xielu.alpha_p, x->dtype, t, g, n);
             convert_from_f32(g, dx->dtype, rows_at(dx, row) + (size_t)i * size, n);
         }
 }

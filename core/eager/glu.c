@@ -12,8 +12,8 @@ typedef struct glu_job {
     tn_act act;
     tn_dtype dtype;
     bool sparse;
-    float z; /* sparse: the normal quantile                                                       */
-    vec_clamp clamp;
+    float z;         /* sparse: the normal quantile                                                       */
+    vec_clamp clamp; /* alpha: also the slope of a leaky ReLU                                       */
     int64_t width;
 } glu_job;
 
@@ -105,7 +105,7 @@ static void glu_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             if (job->act == TN_ACT_CLAMPED_SWIGLU) {
                 vec_clamped_swiglu(&job->clamp, job->dtype, p.arg, p.up, n);
             } else {
-                vec_act(job->act, job->dtype, p.arg, n);
+                vec_act_by(job->act, job->clamp.alpha, job->dtype, p.arg, n);
                 vec_mul(p.arg, p.up, n);
             }
             convert_from_f32(p.arg, job->y->dtype, (char *)glu_at(job->y, row, at), n);
@@ -128,7 +128,7 @@ static void glu_grad_piece(const glu_job *job, const glu_cut *c, int64_t row, in
     if (job->act == TN_ACT_CLAMPED_SWIGLU)
         vec_clamped_swiglu_grad(&job->clamp, job->dtype, p->arg, p->up, dp, n);
     else
-        vec_glu_grad(job->act, job->dtype, p->arg, p->up, dp, n);
+        vec_glu_grad(job->act, job->clamp.alpha, job->dtype, p->arg, p->up, dp, n);
     for (int64_t i = 0; job->sparse && i < n; i++)
         p->arg[i] = arg[i] <= 0.0f ? 0.0f : p->arg[i];
 }
@@ -175,7 +175,7 @@ static void glu_grad_broadcast(const glu_job *job, int64_t row)
     double sum = 0.0;
     convert_to_f32(rows_at(job->gate, row), job->gate->dtype, &x, 1);
     a = x;
-    vec_act(job->act, job->dtype, &a, 1);
+    vec_act_by(job->act, job->clamp.alpha, job->dtype, &a, 1);
     for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
         int64_t n = glu_length(job, at);
         convert_to_f32(glu_at(job->up, row, at), job->up->dtype, up, n);
@@ -190,7 +190,7 @@ static void glu_grad_broadcast(const glu_job *job, int64_t row)
             convert_from_f32(dp, job->dup->dtype, (char *)glu_at(job->dup, row, at), n);
     }
     s = vec_round1((float)sum, job->dtype);
-    vec_act_grad(job->act, job->dtype, &x, &s, 1);
+    vec_act_grad_by(job->act, job->clamp.alpha, job->dtype, &x, &s, 1);
     if (job->dgate->data)
         convert_from_f32(&s, job->dgate->dtype, rows_at(job->dgate, row), 1);
 }

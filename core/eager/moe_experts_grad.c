@@ -147,7 +147,7 @@ static void glu_item(const void *ctx, gemm_context *context, const grouped_item 
             if (e->act == TN_ACT_CLAMPED_SWIGLU)
                 vec_clamped_swiglu_grad(&e->clamp, e->dtype, gate, up, dp, n);
             else
-                vec_glu_grad(e->act, e->dtype, gate, up, dp, n);
+                vec_glu_grad(e->act, 0.0f, e->dtype, gate, up, dp, n);
             moe_experts_keep(e, item->first + i, item->column + j, gate, up, n);
         }
 }

@@ -59,6 +59,9 @@ void vec_round(float *x, int64_t n, tn_dtype dtype);
 /* activation.c: x[i] = act(x[i]) with the roundings of a model of dtype, the last one included. */
 void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n);
 
+/* The same with the slope of TN_ACT_LEAKY_RELU; 0: VEC_LEAK. */
+void vec_act_by(tn_act act, float slope, tn_dtype dtype, float *x, int64_t n);
+
 /* activation.c: t[i] = tanh(sqrt(2/pi) (x[i] + 0.044715 x[i]^3)), rounded after every operation. */
 void vec_gelu_new_tanh(tn_dtype dtype, const float *x, float *t, int64_t n);
 
@@ -73,10 +76,11 @@ void vec_laplace_inner(tn_dtype dtype, float *x, int64_t n);
 /* activation_grad.c: g[i] times the derivative of act at x[i], with the roundings of automatic differentiation in
  * dtype, the last one included. x holds numbers of dtype. */
 void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n);
+void vec_act_grad_by(tn_act act, float slope, tn_dtype dtype, const float *x, float *g, int64_t n); /* as vec_act_by */
 
 /* activation_grad.c: gradients of p = rnd(rnd(act(gate)) up), in place: gate becomes dL/dgate and up dL/dup, given
- * dp = dL/dp; rounded. n <= VEC_CHUNK. */
-void vec_glu_grad(tn_act act, tn_dtype dtype, float *gate, float *up, const float *dp, int64_t n);
+ * dp = dL/dp; rounded. slope: vec_act_by's. n <= VEC_CHUNK. */
+void vec_glu_grad(tn_act act, float slope, tn_dtype dtype, float *gate, float *up, const float *dp, int64_t n);
 
 /* clamped_swiglu.c: TN_ACT_CLAMPED_SWIGLU: gate becomes p, up is spoilt; and its gradients, in place as those of
  * vec_glu_grad. n <= VEC_CHUNK. */

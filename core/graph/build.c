@@ -248,6 +248,34 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
     return build_tensor_as(b, module, name, ndim, shape, &(build_form){0}, out);
 }
 
+static bool is_quantised(const tn_tensor *t)
+{
+    return blocks_is_quantised(t->dtype) && t->ndim == 2;
+}
+
+/* Brings the file's tensor called full to where the device computes, as module's. What several modules have counts with
+ * the first. */
+static bool place(graph_builder *b, graph_module *module, const char *full, tn_dtype dtype, const build_form *form,
+                  int32_t ndim, const int64_t *shape, tn_tensor *out)
+{
+    bool again = shards_used(b->weights, full, TN_DTYPE_NONE);
+    b->done_bytes += again ? 0 : (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
+    if (shards_is_record(b->weights))
+        *out = tn_tensor_dense(out->data, dtype, ndim, shape);
+    else if (is_quantised(out)
+                 ? !place_quantised(b, full, form, out)
+                 : !(form->turned ? placing_turned(b, full, dtype, out) : placing_tensor(b, full, dtype, false, out)))
+        return false;
+    shards_take(b->weights, full, out->data, form->turned ? TN_DTYPE_NONE : out->dtype);
+    if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
+        build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
+        return false;
+    }
+    module->parameters += again ? 0 : tn_tensor_count(out);
+    module->bytes += again ? 0 : (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
+    return true;
+}
+
 bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                      const build_form *form, tn_tensor *out)
 {
@@ -269,8 +297,7 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
-    bool quantised = blocks_is_quantised(out->dtype) && ndim == 2;
-    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64 && !quantised) {
+    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64 && !is_quantised(out)) {
         build_fail(b, TN_E_INPUT, full, "has dtype %s, expected f32, bf16 or f16", tn_dtype_name(out->dtype));
         return false;
     }
@@ -282,20 +309,11 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
                    shards_file_of(b->weights, full), implied);
         return false;
     }
-    b->done_bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
-    if (shards_is_record(b->weights))
-        *out = tn_tensor_dense(out->data, dtype, ndim, shape);
-    else if (quantised
-                 ? !place_quantised(b, full, form, out)
-                 : !(form->turned ? placing_turned(b, full, dtype, out) : placing_tensor(b, full, dtype, false, out)))
+    const void *placed = form->turned ? NULL : shards_used(b->weights, full, dtype);
+    if (placed) /* one copy for all                                                               */
+        *out = tn_tensor_dense((void *)(uintptr_t)placed, dtype, ndim, shape);
+    else if (!place(b, module, full, dtype, form, ndim, shape, out))
         return false;
-    shards_take(b->weights, full, out->data);
-    if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
-        build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
-        return false;
-    }
-    module->parameters += tn_tensor_count(out);
-    module->bytes += (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     if (!module->dtype && ndim > 1)
         module->dtype = out->dtype;
     return true;

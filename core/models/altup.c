@@ -15,14 +15,6 @@ typedef struct altup {
     int64_t streams, active;
 } altup;
 
-static tn_site *build_factor(graph_builder *b, const graph_module *m, double factor, int64_t width)
-{
-    tn_site *step = build_step(b, m, TN_OP_SCALE, width);
-    if (step)
-        step->num[TN_NUM_SCALE] = factor;
-    return step;
-}
-
 /* A step on streams. */
 static tn_site *build_streams(graph_builder *b, const graph_module *m, tn_op op, const altup_spec *spec)
 {
@@ -41,13 +33,13 @@ static void build_altup(graph_builder *b, graph_module *layer, const altup_spec 
     a->predict = parts_linear(b, m, "prediction_coefs", n, n * n, false, NULL);
     a->router = parts_linear(b, m, "modality_router", hidden, n, false, NULL);
     a->router_norm = parts_norm(b, m, "router_norm", spec->norm, hidden, false);
-    a->router_scale = build_factor(b, m, 1.0 / (double)hidden, hidden);
+    a->router_scale = parts_factor(b, m, 1.0 / (double)hidden, hidden);
     if ((a->tanh = build_step(b, m, TN_OP_ACT, n)))
         a->tanh->meaning[TN_AXIS_ACT] = TN_ACT_TANH;
     a->mix = build_streams(b, m, TN_OP_STREAM_MIX, spec);
     a->add = build_streams(b, m, TN_OP_STREAM_ADD, spec);
     a->copy = build_step(b, m, TN_OP_COPY, hidden);
-    a->negate = build_factor(b, m, -1, hidden);
+    a->negate = parts_factor(b, m, -1, hidden);
     if (b->status != TN_OK || !build_tensor(b, m, "correct_output_scale", 1, &hidden, &row) || !spec->scaled)
         return;
     if ((a->row = build_step(b, m, TN_OP_GLU, hidden)))
@@ -61,7 +53,7 @@ static void build_laurel(graph_builder *b, graph_module *layer, const altup_spec
     a->left = parts_linear(b, m, "linear_left", spec->hidden, spec->rank, false, NULL);
     a->right = parts_linear(b, m, "linear_right", spec->rank, spec->hidden, false, NULL);
     a->laurel_norm = parts_norm(b, m, "post_laurel_norm", spec->norm, spec->hidden, false);
-    a->half = build_factor(b, m, sqrt(0.5), spec->hidden);
+    a->half = parts_factor(b, m, sqrt(0.5), spec->hidden);
 }
 
 static void build_layer(graph_builder *b, graph_module *layer, const struct decoder_layer_spec *of, void *state,
@@ -97,7 +89,8 @@ static tn_tensor stream_of(const tn_tensor *streams, int64_t i)
 static tn_tensor modalities(graph_run *r, const altup *a, const tn_tensor *x)
 {
     tn_tensor y = steps_norm(r, a->router_norm, x);
-    steps_change(r, a->router_scale, &y);
+    if (a->router_scale)
+        steps_change(r, a->router_scale, &y);
     tn_tensor routed = steps_linear(r, a->router, &y);
     steps_change(r, a->tanh, &routed);
     return routed;

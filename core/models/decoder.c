@@ -82,15 +82,6 @@ static bool leaves(const decoder_layer *l)
     return !l->whole && !l->tail && !l->sums;
 }
 
-/* A step that multiplies by a number; NULL where there is none. */
-static tn_site *build_factor(graph_builder *b, const graph_module *m, double factor, int64_t width)
-{
-    tn_site *step = factor != 0 ? build_step(b, m, TN_OP_SCALE, width) : NULL;
-    if (step)
-        step->num[TN_NUM_SCALE] = factor;
-    return step;
-}
-
 /* Attention and MLP with their norms. */
 static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *s, const decoder_layer_spec *spec,
                          int64_t i, decoder *d)
@@ -121,8 +112,8 @@ static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *
     }
     build_feed(b, m, spec->tail, spec->tail_spec, &l->tail_state);
     for (int half = 0; half < 2; half++) {
-        l->keep[half] = build_factor(b, m, spec->keep[half] != 1 ? spec->keep[half] : 0, s->hidden);
-        l->give[half] = build_factor(b, m, spec->give[half] != 1 ? spec->give[half] : 0, s->hidden);
+        l->keep[half] = parts_factor(b, m, spec->keep[half], s->hidden);
+        l->give[half] = parts_factor(b, m, spec->give[half], s->hidden);
     }
 }
 
@@ -135,7 +126,7 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
     decoder_layer_spec spec = s->layer;
     if (s->differ)
         s->differ(c, i, &spec);
-    graph_module *m = build_module(b, parent, name, s->classes->layer);
+    graph_module *m = build_module(b, parent, name, spec.class_name ? spec.class_name : s->classes->layer);
     if (!spec.mixer && spec.attention.borrows && spec.attention.rope != GQA_NO_ROPE)
         d->borrows[spec.attention.rope] = true;
     l->whole = spec.whole;
@@ -158,7 +149,7 @@ static void build_head(graph_builder *b, graph_module *head, const decoder_spec 
     }
     d->head->site.dim[TN_DIM_HIDDEN] = d->embed_width;
     d->head->site.dim[TN_DIM_OUT] = s->vocab;
-    d->logit_scale = build_factor(b, head, s->logit_scale, s->vocab);
+    d->logit_scale = parts_factor(b, head, s->logit_scale, s->vocab);
     if (s->logit_softcap != 0 && (d->softcap = build_step(b, head, TN_OP_SOFTCAP, s->vocab)))
         d->softcap->num[TN_NUM_SOFTCAP] = s->logit_softcap;
 }
@@ -189,7 +180,7 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
         return;
     d->embed->num[TN_NUM_SCALE] = s->embed_scale;
     build_step_param(b, d->embed, TN_ROLE_WEIGHT, &embed_weight);
-    d->embed_factor = build_factor(b, embed, s->embed_factor, d->embed_width);
+    d->embed_factor = parts_factor(b, embed, s->embed_factor, d->embed_width);
 }
 
 /* The sites of a rotation; that of queries alone is told apart by its name. */
@@ -309,7 +300,7 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
         build_step(b, model, TN_OP_ADD, s->hidden);
     if (d->wide || s->layer.alone)
         d->copy = build_step(b, model, TN_OP_COPY, s->hidden);
-    d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
+    d->residual_scale = parts_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
     build_ropes(b, c, s, d);
     if (b->status == TN_OK)
@@ -481,6 +472,8 @@ static void decoder_forward(graph_run *r, const void *state)
         size_t mark = arena_mark(r->arena);
         if (!l->whole)
             run_layer(r, d, i, &h, more, &mlp);
+        else if (more)
+            steps_add(r, &h, more);
         if (!leaves(l))
             finish_layer(r, d, i, &h, &mlp);
         more = leaves(l) ? &mlp : NULL;

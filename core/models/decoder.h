@@ -38,6 +38,7 @@ typedef struct decoder_names {
 
 /* What a layer consists of. */
 typedef struct decoder_layer_spec {
+    const char *class_name;  /* NULL: as in decoder_classes                                            */
     const layer_kind *whole; /* instead of all below, which it may read; or NULL                      */
     const void *whole_spec;
     gqa_spec attention;
@@ -70,6 +71,7 @@ typedef struct decoder_spec {
     /* Defaults of the architecture before decoder_read, which 0 and NULL leave as most have them; config.json's
      * afterwards. */
     const char *act_key, *act; /* "hidden_act", "silu"                                         */
+    bool prelu;                /* it may be prelu, whose weight each layer's MLP has             */
     const char *eps_key;       /* "rms_norm_eps"                                               */
     const char *positions_key; /* "max_position_embeddings", where nothing rotates                  */
     const char *final_norm;    /* "norm"; "": there is none                                      */

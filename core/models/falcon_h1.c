@@ -5,15 +5,6 @@
 
 static const decoder_classes classes = {DECODER_CLASSES("falcon_h1", "FalconH1")};
 
-/* A step that multiplies; NULL: by 1. */
-static tn_site *factor(graph_builder *b, const graph_module *m, double by, int64_t width)
-{
-    tn_site *step = by != 1 ? build_step(b, m, TN_OP_SCALE, width) : NULL;
-    if (step)
-        step->num[TN_NUM_SCALE] = by;
-    return step;
-}
-
 static tn_tensor scaled(graph_run *r, const tn_site *step, const tn_site *copy, const tn_tensor *x)
 {
     if (!step)
@@ -45,7 +36,7 @@ static void both_build(graph_builder *b, graph_module *layer, const void *spec, 
     const both_spec *s = spec;
     both *t = state;
     for (int i = 0; i < FACTORS; i++)
-        t->factors[i] = factor(b, layer, s->factors[i], s->mamba.hidden);
+        t->factors[i] = parts_factor(b, layer, s->factors[i], s->mamba.hidden);
     t->copy = build_step(b, layer, TN_OP_COPY, s->mamba.hidden);
     mamba_mixer.build(b, layer, &s->mamba, &t->mamba);
     gqa_build(b, layer, &s->attention, &t->attention);
@@ -54,13 +45,7 @@ static void both_build(graph_builder *b, graph_module *layer, const void *spec, 
 static model_layer both_cache(const void *spec)
 {
     const both_spec *s = spec;
-    model_layer states = mamba_mixer.cache(&s->mamba), all = gqa_cache(&s->attention);
-    all.conv_width = states.conv_width;
-    all.conv_taps = states.conv_taps;
-    all.state_heads = states.state_heads;
-    all.state_k = states.state_k;
-    all.state_v = states.state_v;
-    return all;
+    return mamba_mixer_beside(&s->mamba, gqa_cache(&s->attention));
 }
 
 /* Attention comes last: it narrows the run to the tokens that are wanted. */
@@ -105,8 +90,8 @@ static void feed_build(graph_builder *b, graph_module *layer, const void *spec, 
     f->gate = parts_linear(b, m, "gate_proj", mlp->hidden, mlp->inter, mlp->bias, NULL);
     f->up = parts_linear(b, m, "up_proj", mlp->hidden, mlp->inter, mlp->bias, NULL);
     f->down = parts_linear(b, m, "down_proj", mlp->inter, mlp->hidden, mlp->bias, NULL);
-    f->gate_factor = factor(b, m, s->gate, mlp->inter);
-    f->down_factor = factor(b, m, s->down, mlp->hidden);
+    f->gate_factor = parts_factor(b, m, s->gate, mlp->inter);
+    f->down_factor = parts_factor(b, m, s->down, mlp->hidden);
     f->glu = build_step(b, m, TN_OP_GLU, mlp->inter);
     if (f->glu)
         f->glu->meaning[TN_AXIS_ACT] = mlp->act;
@@ -131,13 +116,26 @@ static const feed_kind scaled_mlp = {sizeof(feed), feed_build, feed_forward};
 
 /* ---- the model ------------------------------------------------------------------------------------------------- */
 
+/* Of a factor of 0 nothing would be left. */
+static double not_zero(const config_reader *config, const char *key, double by)
+{
+    if (by == 0)
+        config_fail(config, key, "is 0");
+    return by;
+}
+
+static double multiplier(const config_reader *config, const char *key)
+{
+    return not_zero(config, key, config_f64(config, key, 1));
+}
+
 /* Element i of a list of count factors; all are 1 where there is none. */
 static double listed(const config_reader *config, const char *key, int64_t i, int64_t count)
 {
     int64_t has = config_list(config, key);
     if (has >= 0 && has != count)
         config_fail(config, key, "has %lld elements, it must have %lld", (long long)has, (long long)count);
-    return has < 0 ? 1 : config_list_f64(config, key, i);
+    return has < 0 ? 1 : not_zero(config, key, config_list_f64(config, key, i));
 }
 
 static void read_mamba(const config_reader *config, const decoder_spec *s, mamba_mixer_spec *m)
@@ -165,12 +163,12 @@ static void *build(graph_builder *b, const config_reader *config)
                       .kv_heads = 8};
     decoder_read(config, &s);
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
-    s.layer.attention.k_scale = config_f64(config, "key_multiplier", 1);
+    s.layer.attention.k_scale = multiplier(config, "key_multiplier");
     s.layer.mlp.bias = config_bool(config, "mlp_bias", false);
-    both_spec both = {
-        .attention = s.layer.attention,
-        .factors = {config_f64(config, "attention_in_multiplier", 1), config_f64(config, "attention_out_multiplier", 1),
-                    config_f64(config, "ssm_in_multiplier", 1), config_f64(config, "ssm_out_multiplier", 1)}};
+    both_spec both = {.attention = s.layer.attention,
+                      .factors = {multiplier(config, "attention_in_multiplier"),
+                                  multiplier(config, "attention_out_multiplier"),
+                                  multiplier(config, "ssm_in_multiplier"), multiplier(config, "ssm_out_multiplier")}};
     read_mamba(config, &s, &both.mamba);
     const feed_spec feed = {.mlp = s.layer.mlp,
                             .gate = listed(config, "mlp_multipliers", 0, 2),
@@ -179,8 +177,8 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.mixer_spec = &both;
     s.layer.feed = &scaled_mlp;
     s.layer.feed_spec = &feed;
-    s.embed_factor = config_f64(config, "embedding_multiplier", 1);
-    s.logit_scale = config_f64(config, "lm_head_multiplier", 1);
+    s.embed_factor = multiplier(config, "embedding_multiplier");
+    s.logit_scale = multiplier(config, "lm_head_multiplier");
     return decoder_build(b, config, &s);
 }
 

@@ -75,7 +75,11 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
         if (!spec->borrows && !spec->k_is_v)
             out->v = parts_linear_of(spec->linear, b, m, n->v, hidden, values, spec->qkv_bias, NULL);
     }
-    out->o = parts_linear_of(spec->linear, b, m, n->o, spec->heads * value_dim(spec), hidden, spec->o_bias, NULL);
+    out->o = parts_linear_of(spec->linear, b, m, n->o, spec->heads * value_dim(spec), spec->out ? spec->out : hidden,
+                             spec->o_bias, NULL);
+    const int64_t widths[3] = {q, kv, values};
+    for (int i = 0; spec->adapters && i < 3; i++)
+        adapter_build(b, m, spec->adapters[i], spec->adapter, hidden, spec->adapter_rank, widths[i], &out->adapters[i]);
 }
 
 /* What the heads that a norm without a weight gave are multiplied by. */
@@ -152,10 +156,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
     build_norms(b, m, spec, n, out);
     if (spec->clip != 0 && (out->clamp = build_step(b, m, TN_OP_CLAMP, q_width)))
         out->clamp->num[TN_NUM_LIMIT] = spec->clip;
-    if (spec->v_scale != 0 && (out->v_scale = build_step(b, m, TN_OP_SCALE, spec->kv_heads * value_dim(spec))))
-        out->v_scale->num[TN_NUM_SCALE] = spec->v_scale;
-    if (spec->k_scale != 0 && (out->k_scale = build_step(b, m, TN_OP_SCALE, spec->head_dim)))
-        out->k_scale->num[TN_NUM_SCALE] = spec->k_scale;
+    out->v_scale = parts_factor(b, m, spec->v_scale, spec->kv_heads * value_dim(spec));
+    out->k_scale = parts_factor(b, m, spec->k_scale, spec->head_dim);
     if (spec->scale_q)
         out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
     if (spec->k_is_v && !spec->borrows)
@@ -209,7 +211,7 @@ static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
 {
     int64_t dim = a->head_dim, n = a->heads, k = a->kv_heads;
     gqa_heads out = {0};
-    tn_tensor q = steps_linear(r, a->q, x);
+    tn_tensor q = adapter_linear(r, a->q, &a->adapters[0], x);
     if (a->by_head)
         return by_head(r, a, &q);
     if (a->fused) {
@@ -229,8 +231,8 @@ static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
         out.k = out.v = tn_tensor_dense(NULL, r->dtype, 4, (int64_t[]){r->rows, r->tokens, 0, dim});
         return out;
     }
-    tn_tensor key = steps_linear(r, a->k, x);
-    tn_tensor value = a->v ? steps_linear(r, a->v, x) : (tn_tensor){0};
+    tn_tensor key = adapter_linear(r, a->k, &a->adapters[1], x);
+    tn_tensor value = a->v ? adapter_linear(r, a->v, &a->adapters[2], x) : (tn_tensor){0};
     if (!a->v) { /* before the keys are normed and rotated                                          */
         value = steps_take(r, r->dtype, 2, key.shape);
         steps_copy(r, a->copy, &key, &value);
@@ -303,7 +305,7 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
     if (at->wanted < r->tokens)
         narrow(r, a, at->wanted, &h);
     if (at->wanted == 0)
-        return tn_tensor_dense(NULL, r->dtype, 2, (int64_t[]){0, x->shape[1]});
+        return tn_tensor_dense(NULL, r->dtype, 2, (int64_t[]){0, a->o->site.dim[TN_DIM_OUT]});
     tn_tensor o = steps_attention(r, a->site, a->borrows ? a->from_layer : at->layer, &h.q);
     if (a->gate) {
         tn_tensor rows = steps_view(&o, 2, h.gate.shape);

@@ -3,6 +3,7 @@
 #ifndef TENON_CORE_GQA_H
 #define TENON_CORE_GQA_H
 
+#include "models/adapter.h"
 #include "models/mixer.h"
 #include "models/parts.h"
 
@@ -24,6 +25,7 @@ typedef struct gqa_spec {
     const parts_norm_kind *v_norm;    /* of each head of v; NULL: none                              */
     int64_t hidden, heads, kv_heads, head_dim;
     int64_t v_dim;         /* of a head's values; 0: head_dim                                               */
+    int64_t out;           /* width of what o_proj gives; 0: hidden                                         */
     int rope;              /* which of the model's rotations, GQA_NO_ROPE                          */
     int64_t window, chunk; /* positions that are seen, or blocks of them; 0: all                   */
     double scale, softcap; /* of the scores; softcap 0: none                                       */
@@ -43,10 +45,13 @@ typedef struct gqa_spec {
     bool k_is_v;                     /* no v_proj: values are what k_proj gives                                  */
     bool borrows;                    /* no keys and values of its own: those of layer                            */
     int64_t from_layer;              /* ... this                                                                */
+    const char *const *adapters;     /* lists of those of q, k and v, which are apart; NULL: none               */
+    int64_t adapter, adapter_rank;   /* ... of this element                                                      */
 } gqa_spec;
 
 typedef struct gqa {
     graph_site *q, *k, *v, *o;            /* q: of all three where fused; v NULL: k's                        */
+    adapter adapters[3];                  /* of q, k and v                                          */
     graph_site *q_norm, *k_norm, *v_norm; /* or NULL                                                */
     tn_tensor q_weight, k_weight; /* [heads,D]: what normed heads are multiplied by, each by its row; or nothing */
     graph_site *site;             /* ATTENTION                                                     */

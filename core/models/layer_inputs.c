@@ -7,16 +7,13 @@
 
 static tn_site *build_factor(graph_builder *b, const graph_module *m, const layer_inputs_spec *spec, double factor)
 {
-    tn_site *step = build_step(b, m, TN_OP_SCALE, spec->width);
     float value = (float)factor;
     uint16_t narrow[2] = {0};
     if (spec->rounded && b->dtype != TN_F32) {
         convert_from_f32(&value, b->dtype, narrow, 1);
         convert_to_f32(narrow, b->dtype, &value, 1);
     }
-    if (step)
-        step->num[TN_NUM_SCALE] = (double)value;
-    return step;
+    return parts_factor(b, m, (double)value, spec->width);
 }
 
 void layer_inputs_build(graph_builder *b, graph_module *model, const layer_inputs_spec *spec, layer_inputs *out)
@@ -44,7 +41,8 @@ void layer_inputs_forward(graph_run *r, const layer_inputs *in, const tn_tensor 
     r->layer_inputs = steps_embedding(r, in->embed, in->layers * in->width);
     size_t mark = arena_mark(r->arena);
     tn_tensor y = steps_linear(r, in->projection, h);
-    steps_change(r, in->scale, &y);
+    if (in->scale)
+        steps_change(r, in->scale, &y);
     tn_tensor rows = steps_view(&y, 2, (int64_t[]){y.shape[0] * in->layers, in->width});
     steps_norm_in_place(r, in->norm, &rows);
     steps_add(r, &r->layer_inputs, &y);

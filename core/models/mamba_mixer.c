@@ -139,18 +139,23 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     d->out = parts_linear(b, m, "out_proj", inner, s->hidden, s->out_bias, NULL);
     widths_of(inner, s->groups * s->state, s->heads, widths);
     for (int i = 0; i < MAMBA_PARTS; i++)
-        if (s->factors[i] != 0 && (d->scale[i] = build_step(b, m, TN_OP_SCALE, widths[i])))
-            d->scale[i]->num[TN_NUM_SCALE] = s->factors[i];
+        d->scale[i] = parts_factor(b, m, s->factors[i], widths[i]);
+}
+
+model_layer mamba_mixer_beside(const mamba_mixer_spec *s, model_layer attention)
+{
+    model_layer all = attention;
+    all.conv_width = conv_width(s);
+    all.conv_taps = s->taps;
+    all.state_heads = s->heads;
+    all.state_k = s->state;
+    all.state_v = s->head;
+    return all;
 }
 
 static model_layer cache(const void *spec)
 {
-    const mamba_mixer_spec *s = spec;
-    return (model_layer){.conv_width = conv_width(s),
-                         .conv_taps = s->taps,
-                         .state_heads = s->heads,
-                         .state_k = s->state,
-                         .state_v = s->head};
+    return mamba_mixer_beside(spec, (model_layer){0});
 }
 
 static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x)

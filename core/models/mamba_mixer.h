@@ -40,6 +40,9 @@ typedef struct mamba_mixer_state {
     int64_t heads, head, groups, state;
 } mamba_mixer_state;
 
+/* What a session keeps for a layer that has it beside attention, whose share is given. */
+model_layer mamba_mixer_beside(const mamba_mixer_spec *s, model_layer attention);
+
 /* Its spec is a mamba_mixer_spec, its state a mamba_mixer_state. */
 extern const mixer_kind mamba_mixer;
 

@@ -127,6 +127,15 @@ static void read_xielu(graph_builder *b, graph_module *m, tn_site *site)
     site->num[TN_NUM_EPS] = eps;
 }
 
+/* PReLU's weight becomes the slope of the site; of 0, which there means another, it is ReLU. */
+static void read_prelu(graph_builder *b, graph_module *m, tn_site *site)
+{
+    float slope = 0;
+    build_number(b, build_module(b, m, "act_fn", "PReLU"), "weight", 1, &slope);
+    site->meaning[TN_AXIS_ACT] = slope != 0.0f ? TN_ACT_LEAKY_RELU : TN_ACT_RELU;
+    site->num[TN_NUM_ALPHA] = (double)slope;
+}
+
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer)
 {
@@ -160,6 +169,8 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
     if (spec->act == TN_ACT_XIELU && !gated)
         read_xielu(b, m, &s->site);
     s->site.meaning[TN_AXIS_ACT] = spec->act;
+    if (spec->learnt_slope)
+        read_prelu(b, m, &s->site);
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
     s->site.features |= (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
     s->site.num[TN_NUM_SPARSITY] = spec->sparsity > 0 ? normal_quantile((float)spec->sparsity) : 0;
@@ -192,6 +203,14 @@ graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spe
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
     s->site.dim[TN_DIM_KV_HEADS] = spec->kv_heads;
     return s;
+}
+
+tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, int64_t width)
+{
+    tn_site *step = by != 0 && by != 1 ? build_step(b, module, TN_OP_SCALE, width) : NULL;
+    if (step)
+        step->num[TN_NUM_SCALE] = by;
+    return step;
 }
 
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback)

@@ -162,6 +162,7 @@ void rope_config_read(const config_reader *config, const rope_config_spec *spec,
     bool absent = spec->absent && has_none(config);
     *rope = absent ? *spec->absent : (rope_params){.kind = read_kind(&c, spec->old_names)};
     rope->max_positions = config_i64(config, "max_position_embeddings", 2048, 1, INT32_MAX);
+    rope->max_positions = spec->positions ? spec->positions : rope->max_positions;
     rope->original = (double)read_original(config, &c, spec, rope->max_positions);
     if (!absent)
         read_theta(config, &c, spec, rope);

@@ -15,10 +15,11 @@ typedef struct rope_config_spec {
     /* What the class takes where the file has no object at all: the parameters of its rope_type, their angles and theta
      * included; NULL: rope_type default. */
     const rope_params *absent;
-    int64_t original; /* original_max_position_embeddings beside the object, where the class has a default; or 0   */
-    bool ntk_alpha;   /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))         */
-    bool old_names;   /* Phi-3's: the types su and yarn mean longrope                                              */
-    bool mscales;     /* PhiMoE's longrope: short_mscale and long_mscale are the factor, frequencies the short ones */
+    int64_t positions; /* instead of max_position_embeddings; or 0                                              */
+    int64_t original;  /* original_max_position_embeddings beside the object, where the class has a default; or 0   */
+    bool ntk_alpha;    /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))         */
+    bool old_names;    /* Phi-3's: the types su and yarn mean longrope                                              */
+    bool mscales;      /* PhiMoE's longrope: short_mscale and long_mscale are the factor, frequencies the short ones */
 } rope_config_spec;
 
 /* Reads rope_parameters, or rope_scaling with rope_theta and partial_rotary_factor beside it, and makes the

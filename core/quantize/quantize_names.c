@@ -176,7 +176,7 @@ const void *quantize_matrix_data(const quantize_plan *p, const quantize_tensor *
     char name[QUANTIZE_NAME];
     tn_tensor from;
     quantize_matrix_name(t, number, name);
-    const char *data = shards_used(p->model->weights, name);
+    const char *data = shards_used(p->model->weights, name, TN_DTYPE_NONE);
     if (!data || t->view.step == 0 || !shards_get(p->model->weights, name, &from))
         return data;
     tn_dtype dtype = from.data == data ? from.dtype : p->model->dtype; /* a copy is in the model's type     */

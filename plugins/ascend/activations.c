@@ -84,13 +84,14 @@ static void hard_swish(npu_run *r, tn_tensor x, tn_tensor y)
     npu_copy(r, t, y);
 }
 
-/* What is above 0, and a hundredth of what is below. */
+/* What is above 0, and the site's share of what is below, or a hundredth. */
 static void leaky_relu(npu_run *r, tn_tensor x, tn_tensor y)
 {
+    float slope = (float)r->call->site->num[TN_NUM_ALPHA];
     tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x);
     npu_clamp(r, wide, -INFINITY, 0, t);
     npu_clamp(r, wide, 0, INFINITY, wide);
-    npu_add(r, wide, t, 0.01f, t);
+    npu_add(r, wide, t, slope != 0 ? slope : 0.01f, t);
     npu_copy(r, t, y);
 }
 

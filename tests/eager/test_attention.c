@@ -12,7 +12,7 @@
 typedef struct attention_case {
     int64_t batch, tokens, keys, heads, kv_heads, d, dv, window, chunk;
     double softcap;
-    bool sinks, strided, both_sides;
+    bool sinks, strided, both_sides, chosen;
     int slopes; /* 1: ALiBi with slopes in f32, 2: in bf16                                         */
 } attention_case;
 
@@ -44,7 +44,8 @@ static int64_t reference_scores(const tn_call *call, const attention_case *c, in
         p[s] = -INFINITY;
         int64_t apart = c->both_sides && kv > q ? kv - q : q - kv;
         if (kv < 0 || apart < 0 || q < 0 || (c->window && apart >= c->window) ||
-            (c->chunk && q / c->chunk != kv / c->chunk))
+            (c->chunk && q / c->chunk != kv / c->chunk) ||
+            (c->chosen && optest_at(&call->in[5], (b * c->tokens + t) * c->keys + s) == 0))
             continue;
         double score = 0.0;
         for (int64_t i = 0; i < c->d; i++)
@@ -109,7 +110,7 @@ static void check_case(const tn_call *call, const attention_case *c)
 /* A prompt of all tokens at the end of the keys, keys in order. */
 static tn_call make_call(const attention_case *c, tn_dtype dtype)
 {
-    tn_call call = optest_call(TN_OP_ATTENTION, dtype, 5, 1);
+    tn_call call = optest_call(TN_OP_ATTENTION, dtype, c->chosen ? 6 : 5, 1);
     tn_site *site = optest_site_of(&call);
     site->num[TN_NUM_SCALE] = 0.17677669529663687;
     site->dim[TN_DIM_WINDOW] = c->window;
@@ -117,7 +118,8 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
     site->num[TN_NUM_SOFTCAP] = c->softcap;
     site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->chunk ? TN_HAS_CHUNK : 0) |
                      (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0) |
-                     (c->both_sides ? TN_HAS_BOTH_SIDES : 0) | (c->slopes ? TN_HAS_ALIBI : 0);
+                     (c->both_sides ? TN_HAS_BOTH_SIDES : 0) | (c->slopes ? TN_HAS_ALIBI : 0) |
+                     (c->chosen ? TN_HAS_CHOSEN_KEYS : 0);
     site->num[TN_NUM_ALPHA] = 0.25;
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, 1);
@@ -145,6 +147,11 @@ static tn_call make_call(const attention_case *c, tn_dtype dtype)
             optest_set(&call.in[3], b * c->tokens + t, (double)(c->keys - c->tokens + t));
         for (int64_t s = 0; s < c->keys; s++)
             optest_set(&call.in[4], b * c->keys + s, (double)s);
+    }
+    if (c->chosen) { /* others for each query; of the last query of each row none                       */
+        call.in[5] = optest_zeros(TN_I32, 3, (int64_t[]){c->batch, c->tokens, c->keys});
+        for (int64_t i = 0; i < c->batch * c->tokens * c->keys; i++)
+            optest_set(&call.in[5], i, i / c->keys % c->tokens < c->tokens - 1 && i * i % 11 < 4);
     }
     return call;
 }
@@ -196,6 +203,8 @@ static const attention_case cases[] = {
     {.batch = 1, .tokens = 1, .keys = 700, .heads = 2, .kv_heads = 2, .d = 16, .dv = 8, .slopes = 2},
     {.batch = 1, .tokens = 30, .keys = 600, .heads = 4, .kv_heads = 1, .d = 16, .dv = 8, .slopes = 2, .sinks = true},
     {.batch = 1, .tokens = 9, .keys = 40, .heads = 2, .kv_heads = 1, .d = 8, .dv = 8, .slopes = 1, .softcap = 30.0},
+    {.batch = 2, .tokens = 30, .keys = 600, .heads = 4, .kv_heads = 2, .d = 16, .dv = 8, .chosen = true},
+    {.batch = 2, .tokens = 30, .keys = 600, .heads = 4, .kv_heads = 2, .d = 16, .dv = 8, .chosen = true, .window = 200},
 };
 
 START_TEST(equals_the_reference)

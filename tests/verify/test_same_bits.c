@@ -16,7 +16,8 @@ static const char *const models[] = {"llama",        "qwen3",     "gemma2",    "
                                      "gemma4_text",  "cohere2",   "gpt_oss",   "glm4",        "llama4_text",
                                      "mixtral",      "qwen3_moe", "qwen2_moe", "glm4_moe",    "granitemoe",
                                      "ernie4_5_moe", "qwen3_win", "granite",   "starcoder2",  "ministral3",
-                                     "lfm2",         "mamba2",    "falcon_h1", "bamba",       "granitemoehybrid_pad"};
+                                     "lfm2",         "mamba2",    "falcon_h1", "bamba",       "granitemoehybrid_pad",
+                                     "zamba2"};
 /* From here on there are states, which do not go back. */
 enum { STATES_FROM = 20 };
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
