@@ -61,8 +61,6 @@ static void refuse(const config_reader *c)
     }
     if (strcmp(config_str(c, "padding_side", "right"), "right") != 0)
         config_fail(c, "padding_side", "must be \"right\"");
-    if (config_bool(c, "do_normalize", false))
-        config_fail(c, "do_normalize", "is true, which is not supported");
     config_bool(c, "return_attention_mask", true); /* which frames are a sound's is told in any case */
 }
 
