@@ -147,11 +147,13 @@ START_TEST(files_that_are_refused)
     char *folder = tempdir_new(), *path = tempdir_at(folder, "no.wav"), input[4200];
     tempdir_put(folder, "no.wav", "none");
     snprintf(input, sizeof input, "hear @%s\n", path);
-    process_expect_error(TENON(input, "chat", HEARING, "-q"), 4, "no.wav: is no WAV, FLAC, OGG or MP3 file", NULL);
-    process_expect_error(TENON("x\n", "chat", HEARING, "-q", "--audio", PHOTO), 4, "is no WAV", NULL);
-    process_expect_error(TENON("@" SOUND "\n", "chat", "tests/data/models/qwen2_vl", "-q"), 4, "hears none", NULL);
-    process_expect_error(TENON("x <|AUDIO|>\n", "chat", HEARING, "-q", "--audio", SOUND), 4, "has 2 places for sounds",
-                         NULL);
+    process_expect_error(TENON(input, "chat", HEARING, "--kernels=none", "-q"), 4,
+                         "no.wav: is no WAV, FLAC, OGG or MP3 file", NULL);
+    process_expect_error(TENON("x\n", "chat", HEARING, "--kernels=none", "-q", "--audio", PHOTO), 4, "is no WAV", NULL);
+    process_expect_error(TENON("@" SOUND "\n", "chat", "tests/data/models/qwen2_vl", "--kernels=none", "-q"), 4,
+                         "hears none", NULL);
+    process_expect_error(TENON("x <|AUDIO|>\n", "chat", HEARING, "--kernels=none", "-q", "--audio", SOUND), 4,
+                         "has 2 places for sounds", NULL);
 }
 END_TEST
 
