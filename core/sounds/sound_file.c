@@ -132,7 +132,7 @@ static void put(reader *r, size_t n)
         }
         r->made += (int64_t)gave;
         used += took;
-        if (used == n && (n > 0 || gave == 0))
+        if ((n > 0 && used == n) || (took == 0 && gave == 0))
             return;
     }
 }
