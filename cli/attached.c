@@ -35,11 +35,14 @@ void attached_close(attached *a)
 tn_status attached_add(attached *a, const char *name, size_t length, bool sound, tn_error *err)
 {
     attached_list *list = sound ? &a->sounds : &a->images;
-    char **more = realloc(list->name, (list->count + 1) * sizeof *more);
-    list->name = more ? more : list->name;
-    if (!more || !(more[list->count] = strndup(name, length)))
+    char *own = strndup(name, length), **more = realloc(list->name, (list->count + 1) * sizeof *more);
+    if (more)
+        list->name = more;
+    if (!own || !more) {
+        free(own);
         return tn_fail(err, TN_E_MEMORY, "conversation", "out of memory; close other programs");
-    list->count++;
+    }
+    list->name[list->count++] = own;
     drop(a, list, 0);
     return TN_OK;
 }

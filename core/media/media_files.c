@@ -130,10 +130,13 @@ tn_media *tn_media_files(const tn_model *model, const char *const *images, int64
     }
     const multimodal *media = model->flow->shape(model->arch_state)->media;
     tn_media *m = calloc(1, sizeof *m);
-    tn_status status = m ? TN_OK : tn_fail(err, TN_E_MEMORY, "media", "out of memory; give fewer files at once");
-    if (m)
-        m->model = model;
-    if (status == TN_OK && image_count > 0)
+    if (!m) {
+        tn_fail(err, TN_E_MEMORY, "media", "out of memory; give fewer files at once");
+        return NULL;
+    }
+    tn_status status = TN_OK;
+    m->model = model;
+    if (image_count > 0)
         status = make_pictures(m, media, images, image_count, err);
     if (status == TN_OK && sound_count > 0)
         status = make_sounds(m, media, sounds, sound_count, err);

@@ -53,12 +53,13 @@ static double hertz_of(double mel)
 /* A triangle between its neighbours' peaks, whose area is the same for all. weight: room for all frequencies. */
 static triangle make_triangle(const features_plan *p, int64_t bin, double rate, float *weight)
 {
+    int64_t half = p->window / 2;
     double most = mel_of(8000), peak[3];
     triangle t = {.weight = weight};
     for (int i = 0; i < 3; i++)
         peak[i] = hertz_of(most * (double)(bin + i) / (double)(p->bins + 1));
-    for (int64_t k = 0; k <= p->window / 2; k++) {
-        double hertz = floor(rate / 2) * (double)k / (double)(p->window / 2);
+    for (int64_t k = 0; k <= half; k++) {
+        double hertz = floor(rate / 2) * (double)k / (double)half;
         double up = (hertz - peak[0]) / (peak[1] - peak[0]), down = (peak[2] - hertz) / (peak[2] - peak[1]);
         if (fmin(up, down) <= 0)
             continue;
@@ -212,15 +213,19 @@ tn_status features_make(const features_plan *plan, const sound *s, int64_t lengt
                         int64_t stride, tn_error *err)
 {
     size_t n = (size_t)plan->window;
-    features_work w = {.plan = plan, .s = s, .length = length, .frame = malloc(2 * n * sizeof *w.frame)};
-    w.power[0] = malloc((n + 2) * sizeof **w.power);
-    tn_status status = w.frame && w.power[0] ? TN_OK : tn_fail(err, TN_E_MEMORY, "sounds", "out of memory");
-    if (status == TN_OK) {
-        w.made = w.frame + n;
-        w.power[1] = w.power[0] + n / 2 + 1;
+    complex_number *numbers = calloc(2 * n, sizeof *numbers);
+    double *powers = malloc((n + 2) * sizeof *powers);
+    if (numbers && powers) {
+        const features_work w = {.plan = plan,
+                                 .s = s,
+                                 .length = length,
+                                 .frame = numbers,
+                                 .made = numbers + n,
+                                 .power = {powers, powers + n / 2 + 1}};
         make(&w, columns, out, stride);
     }
-    free(w.frame);
-    free(w.power[0]);
+    tn_status status = numbers && powers ? TN_OK : tn_fail(err, TN_E_MEMORY, "sounds", "out of memory");
+    free(numbers);
+    free(powers);
     return status;
 }
