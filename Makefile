@@ -19,7 +19,7 @@ ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
 $(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh $(if $(TESTED),,--no-tests) >&2 && echo ready)),,$(error packages are missing, see above))
 endif
 
-PACKAGES := jansson libpcre2-8 libutf8proc zlib libelf libcrypto libpng libjpeg libwebp
+PACKAGES := jansson libpcre2-8 libutf8proc zlib libelf libcrypto libpng libjpeg libwebp sndfile soxr
 # It may be missing: with it the children that try plugins have no network and write nothing (core/device/confine.c).
 SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo libseccomp)
 PACKAGES += $(SECCOMP)

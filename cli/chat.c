@@ -1,6 +1,7 @@
 /* tenon chat: a conversation with a model, in a terminal or through a pipe. */
 #include "answer.h"
 #include "conversation.h"
+#include "held.h"
 #include "line.h"
 
 #include <signal.h>
@@ -27,16 +28,14 @@ typedef struct chat {
     answer answer;
     conversation talk;
     line_reader *lines;
-    tn_session *session;
     int64_t context;
-    int64_t *held; /* [context] tokens; the session holds those before held_count                */
-    int64_t held_count;
+    held held;
     int64_t *out; /* [context + 1]                                                               */
     tn_generate_options drawing;
     uint64_t turn;           /* answers so far                                                             */
     tn_generate_result last; /* of the newest answer, before which so many tokens were new           */
     int64_t last_new;
-    bool quit;
+    bool quit, asked; /* asked: an answer to the first question came                                     */
 } chat;
 
 /* For the user, whatever is printed otherwise. */
@@ -63,32 +62,6 @@ static int on_prompt(void *ctx, int64_t done, int64_t total)
     return interrupted;
 }
 
-/* Goes back to what the session and the new text have in common; returns how many tokens that are. One token at least
- * is left to compute, since the answer follows from it. */
-static int64_t reuse(chat *c, const int64_t *ids, int64_t count)
-{
-    int64_t same = 0;
-    tn_error why = TN_ERROR_INIT;
-    while (same < c->held_count && same < count - 1 && c->held[same] == ids[same])
-        same++;
-    if (same < c->held_count && tn_session_rewind(c->session, same, &why) != TN_OK) {
-        if (option_given(c->o, OPT_VERBOSE))
-            note(c->o, "the conversation is computed anew: %s", why.message);
-        tn_session_reset(c->session);
-        same = 0;
-    }
-    c->held_count = same;
-    return same;
-}
-
-/* What the session holds after a call: a beginning of ids and the answer. */
-static void remember(chat *c, const int64_t *ids, int64_t count, int64_t written)
-{
-    c->held_count = tn_session_length(c->session);
-    for (int64_t i = 0; i < c->held_count; i++)
-        c->held[i] = i < count ? ids[i] : i - count < written ? c->out[i - count] : -1;
-}
-
 /* Why the answer ends here, where that is not how answers end. */
 static void tell_end(const chat *c, const tn_generate_result *r, bool limited)
 {
@@ -105,7 +78,8 @@ static void tell_end(const chat *c, const tn_generate_result *r, bool limited)
 
 static tn_status generate(chat *c, const int64_t *ids, int64_t count, tn_error *err)
 {
-    int64_t same = reuse(c, ids, count), most = option_integer(c->o, OPT_MAX_TOKENS, INT64_MAX);
+    int64_t same = held_reuse(&c->held, &c->talk.files, ids, count),
+            most = option_integer(c->o, OPT_MAX_TOKENS, INT64_MAX);
     bool limited = most > c->context - count + 1;
     tn_generate_result r = {.size = sizeof r};
     tn_generate_options g = c->drawing;
@@ -120,17 +94,16 @@ static tn_status generate(chat *c, const int64_t *ids, int64_t count, tn_error *
     answer_begin(&c->answer);
     sigaction(SIGINT, &action, &before);
     progress_start(&c->w.progress, c->o);
-    tn_status status = tn_generate(c->session, ids + same, count - same, &g, c->out, &r, err);
+    tn_status status = held_feed(&c->held, &c->talk.files, ids, count, &g, c->out, &r, err);
     progress_clear(&c->w.progress);
     if (status == TN_OK)
         status = answer_end(&c->answer);
     sigaction(SIGINT, &before, NULL);
     if (status) {
-        tn_session_reset(c->session);
-        c->held_count = 0;
+        held_forget(&c->held);
         return status;
     }
-    remember(c, ids, count, r.count);
+    held_remember(&c->held, ids, count, c->out, r.count);
     c->last = r;
     c->last_new = count - same;
     if (r.count > 0 || !interrupted) {
@@ -153,7 +126,9 @@ static tn_status reply(chat *c, tn_error *err)
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    tn_status status = conversation_ids(&c->talk, c->tokenizer, &ids, &count, err);
+    tn_status status = attached_read(&c->talk.files, c->w.model, err);
+    if (status == TN_OK)
+        status = conversation_ids(&c->talk, c->tokenizer, &ids, &count, err);
     if (status == TN_OK && count == 0)
         status = tn_fail(err, TN_E_INPUT, "conversation", "the chat template makes no text of it");
     if (status == TN_OK)
@@ -249,6 +224,7 @@ static tn_status do_help(chat *c, const char *rest, tn_error *err)
                 chat_commands[i].argument, chat_commands[i].help);
     fprintf(stderr,
             "A line that ends in \\ goes on in the next. //TEXT is a message that begins with a slash.\n"
+            "A word @FILE gives a picture (.png, .jpg, .webp) or a sound (.wav, .flac, .ogg, .mp3) with a message.\n"
             "Tab completes a command. Lines that are pasted together are one message. Ctrl-C ends an answer.\n");
     return TN_OK;
 }
@@ -264,6 +240,17 @@ static tn_status run_command(chat *c, const char *line, tn_error *err)
                    (int)(length < 40 ? length : 40), line);
 }
 
+/* The files of the options belong to the first question that is answered. */
+static tn_status ask(chat *c, const char *text, size_t length, tn_error *err)
+{
+    size_t files = c->asked ? 0 : c->o->file_count;
+    tn_status status = conversation_ask(&c->talk, c->o->files, files, true, text, length, err);
+    if (status == TN_OK)
+        status = reply(c, err);
+    c->asked = c->asked || (status == TN_OK && c->last.count > 0);
+    return status;
+}
+
 static tn_status take_line(chat *c, const char *text, size_t length, tn_error *err)
 {
     if (text[0] == '/' && text[1] != '/')
@@ -271,8 +258,7 @@ static tn_status take_line(chat *c, const char *text, size_t length, tn_error *e
     if (text[strspn(text, " \t\n")] == '\0' && strlen(text) == length)
         return TN_OK;
     size_t skip = text[0] == '/';
-    tn_status status = conversation_add(&c->talk, "user", text + skip, length - skip, err);
-    return status == TN_OK ? reply(c, err) : status;
+    return ask(c, text + skip, length - skip, err);
 }
 
 /* ---- the conversation ----------------------------------------------------------------------- */
@@ -327,9 +313,7 @@ static tn_status answer_question(chat *c, const char *question, tn_error *err)
     if (status == TN_OK && length == 0)
         status = tn_fail(err, TN_E_INPUT, "question", "the question is empty; give a text, or none for a conversation");
     if (status == TN_OK)
-        status = conversation_add(&c->talk, "user", text ? text : question, length, err);
-    if (status == TN_OK)
-        status = reply(c, err);
+        status = ask(c, text ? text : question, length, err);
     free(text);
     return status == TN_OK && interrupted ? TN_E_CANCELLED : status;
 }
@@ -361,9 +345,9 @@ static tn_status choose_context(chat *c, tn_error *err)
     int64_t most = workspace_positions(&c->w);
     c->context = option_integer(c->o, OPT_CONTEXT, most > 0 && most < USUAL_CONTEXT ? most : USUAL_CONTEXT);
     workspace_check_context(&c->w, c->context);
-    c->held = malloc((size_t)c->context * sizeof *c->held);
+    c->held.ids = malloc((size_t)c->context * sizeof *c->held.ids);
     c->out = malloc((size_t)(c->context + 1) * sizeof *c->out);
-    if (!c->held || !c->out)
+    if (!c->held.ids || !c->out)
         return tn_fail(err, TN_E_MEMORY, "chat", "out of memory; use a smaller --context");
     return TN_OK;
 }
@@ -395,14 +379,14 @@ static tn_status open_session(chat *c, tn_error *err)
     if (status == TN_OK)
         status = answer_sampling(&c->answer, c->o, c->w.model, &c->drawing, err);
     tn_session_options so = {.size = sizeof so, .context = c->context, .chunk = option_integer(c->o, OPT_CHUNK, 0)};
-    if (status == TN_OK && !(c->session = tn_session_new(c->w.model, &so, err)))
+    if (status == TN_OK && !(c->held.session = tn_session_new(c->w.model, &so, err)))
         status = err->code;
     return status;
 }
 
 static tn_status run_chat(const options *o, tn_error *err)
 {
-    chat c = {.o = o, .drawing = {.size = sizeof c.drawing}};
+    chat c = {.o = o, .held.o = o, .drawing = {.size = sizeof c.drawing}};
     const char *folder = o->argument[0];
     tn_status status = open_text(&c, folder, err);
     if (status == TN_OK)
@@ -416,11 +400,10 @@ static tn_status run_chat(const options *o, tn_error *err)
         note(o, "the model has no chat template; it continues plain text");
     if (status == TN_OK)
         status = o->argument_count == 2 ? answer_question(&c, o->argument[1], err) : converse(&c, err);
-    tn_session_free(c.session);
+    held_close(&c.held);
     answer_close(&c.answer);
     conversation_close(&c.talk);
     tn_tokenizer_free(c.tokenizer);
-    free(c.held);
     free(c.out);
     workspace_close(&c.w);
     return status;
@@ -432,6 +415,10 @@ static const option_spec own_options[] = {
     {OPT_PROMPT, "prompt", "QUESTION", 'p', OPTION_TEXT, 0, 0, "another way to give QUESTION"},
     CONVERSATION_OPTIONS,
     {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "go on with these messages, which /save writes"},
+    {OPT_IMAGE, "image", "FILE", 0, OPTION_TEXT, 0, 0,
+     "a picture (PNG, JPEG, WebP) of the first question; may be repeated"},
+    {OPT_AUDIO, "audio", "FILE", 0, OPTION_TEXT, 0, 0,
+     "a sound (WAV, FLAC, OGG, MP3) of the first question; may be repeated"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "at most N tokens an answer; default: no limit"},
     {OPT_NO_HISTORY, "no-history", NULL, 0, OPTION_FLAG, 0, 0,
      "neither bring back lines of earlier chats nor keep these"},
@@ -455,7 +442,9 @@ const command command_chat = {
         "and /quit are commands; // begins a message with a slash. Ctrl-C ends an answer and keeps what was said;\n"
         "Ctrl-D ends the conversation. Of a conversation only what is new is computed. A model without a\n"
         "chat template continues plain text: what was said, line by line. QUESTION may be - to read standard input.\n"
-        "The value of a variable is JSON, or else a text.",
+        "The value of a variable is JSON, or else a text. A word @FILE that names a picture or a sound gives it with "
+        "the\n"
+        "message.",
     .example = "  tenon chat MODEL \"What is a tenon?\" --template-var enable_thinking=false\n"
                "  tenon chat MODEL --system \"You answer in one sentence.\"\n"
                "  printf '%s\\n' \"Hello\" \"What did I say?\" | tenon chat MODEL --temperature 0 -q",

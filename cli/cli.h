@@ -48,6 +48,7 @@ typedef enum option_id {
     OPT_TOOLS,
     OPT_TEMPLATE_VAR,
     OPT_IMAGE,
+    OPT_AUDIO,
     OPT_NO_HISTORY,
     OPT_IGNORE_EOS,
     OPT_SPECULATE,
@@ -105,6 +106,12 @@ typedef struct option_spec {
 
 typedef struct options options;
 
+/* A picture or a sound. */
+typedef struct media_file {
+    const char *name;
+    bool sound;
+} media_file;
+
 typedef struct command {
     const char *name, *arguments, *summary;
     const option_spec *options; /* its own, beside the common ones                             */
@@ -130,8 +137,8 @@ struct options {
     size_t stop_count;
     const char **variables; /* every --template-var; owned                                     */
     size_t variable_count;
-    const char **images; /* every --image; owned                                               */
-    size_t image_count;
+    media_file *files; /* every --image and --audio, in their order; owned                     */
+    size_t file_count;
 };
 
 extern const option_spec common_options[];

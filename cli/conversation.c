@@ -41,6 +41,7 @@ void conversation_close(conversation *c)
     json_decref(c->messages);
     json_decref(c->tools);
     json_decref(c->variables);
+    attached_close(&c->files);
     *c = (conversation){0};
 }
 
@@ -54,10 +55,11 @@ static tn_status check_parts(const json_t *message, size_t number, const char *w
     json_array_foreach (json_object_get(message, "content"), i, part) {
         const char *type = json_string_value(json_object_get(part, "type"));
         if (type && strcmp(type, "text") != 0)
-            return tn_fail(err, TN_E_INPUT, where,
-                           "message %zu has a part of type '%.40s', and messages hold texts only; leave it out, give "
-                           "run --image, or what it becomes (pixel_values, input_features) to tenon logits --input",
-                           number, type);
+            return tn_fail(
+                err, TN_E_INPUT, where,
+                "message %zu has a part of type '%.40s', and messages hold texts only; leave it out, give "
+                "--image or --audio, or what it becomes (pixel_values, input_features) to tenon logits --input",
+                number, type);
     }
     return TN_OK;
 }
@@ -234,26 +236,89 @@ tn_status conversation_add(conversation *c, const char *role, const char *text, 
     return json_array_append_new(c->messages, message) ? no_memory(err) : TN_OK;
 }
 
-tn_status conversation_add_seen(conversation *c, size_t images, const char *text, size_t length, tn_error *err)
+/* ---- messages with files ---------------------------------------------------------------------- */
+
+static tn_status add_text(json_t *parts, const char *text, size_t length, tn_error *err)
 {
-    json_t *message = make_message("user", text, length, err), *parts = json_array();
-    bool good = message && parts;
-    for (size_t i = 0; i < images && good; i++)
-        good = json_array_append_new(parts, json_pack("{s:s}", "type", "image")) == 0;
-    if (good)
-        good = json_array_append_new(
-                   parts, json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(message, "content"))) == 0 &&
-               json_object_set(message, "content", parts) == 0 && json_array_append(c->messages, message) == 0;
-    json_decref(parts);
+    json_t *message = length > 0 ? make_message("user", text, length, err) : NULL;
+    if (length > 0 && !message)
+        return err->code;
+    json_t *part =
+        message ? json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(message, "content")) : NULL;
+    bool good = !message || json_array_append_new(parts, part) == 0;
     json_decref(message);
-    return good ? TN_OK : err->code != TN_OK ? err->code : no_memory(err);
+    return good ? TN_OK : no_memory(err);
+}
+
+static tn_status add_file(conversation *c, json_t *parts, const char *name, size_t length, bool sound, tn_error *err)
+{
+    if (json_array_append_new(parts, json_pack("{s:s}", "type", sound ? "audio" : "image")) != 0)
+        return no_memory(err);
+    tn_status status = attached_add(&c->files, name, length, sound, err);
+    if (status)
+        json_array_remove(parts, json_array_size(parts) - 1);
+    return status;
+}
+
+/* How many parts are of that type. */
+static size_t count_parts(const json_t *parts, const char *type)
+{
+    size_t i, count = 0;
+    json_t *part;
+    json_array_foreach (parts, i, part) {
+        const char *own = json_string_value(json_object_get(part, "type"));
+        count += own && strcmp(own, type) == 0;
+    }
+    return count;
+}
+
+static void drop_files(conversation *c, const json_t *parts)
+{
+    attached_drop(&c->files, count_parts(parts, "image"), count_parts(parts, "audio"));
+}
+
+static tn_status add_parts(conversation *c, json_t *parts, const char *text, size_t length, bool words, tn_error *err)
+{
+    attached_word word;
+    tn_status status = TN_OK;
+    size_t at = 0;
+    while (status == TN_OK && words && attached_find(text, length, at, &word)) {
+        status = add_text(parts, text + at, word.at - at, err);
+        if (status == TN_OK)
+            status = add_file(c, parts, text + word.at + 1, word.length, word.sound, err);
+        at = word.at + 1 + word.length;
+    }
+    return status == TN_OK ? add_text(parts, text + at, length - at, err) : status;
+}
+
+tn_status conversation_ask(conversation *c, const media_file *files, size_t count, bool words, const char *text,
+                           size_t length, tn_error *err)
+{
+    attached_word word;
+    if (count == 0 && !(words && attached_find(text, length, 0, &word)))
+        return conversation_add(c, "user", text, length, err);
+    json_t *parts = json_array();
+    tn_status status = parts ? TN_OK : no_memory(err);
+    for (size_t i = 0; i < count && status == TN_OK; i++)
+        status = add_file(c, parts, files[i].name, strlen(files[i].name), files[i].sound, err);
+    if (status == TN_OK)
+        status = add_parts(c, parts, text, length, words, err);
+    json_t *message = status == TN_OK ? json_pack("{s:s, s:O}", "role", "user", "content", parts) : NULL;
+    if (status == TN_OK && json_array_append_new(c->messages, message))
+        status = no_memory(err);
+    if (status)
+        drop_files(c, parts);
+    json_decref(parts);
+    return status;
 }
 
 void conversation_take_back(conversation *c)
 {
     size_t count = json_array_size(c->messages);
-    if (count > 0)
-        json_array_remove(c->messages, count - 1);
+    if (count == 0)
+        return;
+    drop_files(c, json_object_get(json_array_get(c->messages, count - 1), "content"));
+    json_array_remove(c->messages, count - 1);
 }
 
 static const char *role_of(const json_t *message)
@@ -314,9 +379,9 @@ tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer,
     char *text = NULL;
     size_t length = 0;
     tn_status status = render(c, &text, &length, err);
-    if (status == TN_OK && c->media) {
+    if (status == TN_OK && c->files.media) {
         char *said = text;
-        status = tn_media_expand(c->media, tokenizer, said, length, &text, &length, err);
+        status = tn_media_expand(c->files.media, tokenizer, said, length, &text, &length, err);
         free(said);
     }
     if (status == TN_OK) /* special tokens are in the text of the model's own template already */

@@ -2,13 +2,13 @@
 #ifndef TENON_CONVERSATION_H
 #define TENON_CONVERSATION_H
 
-#include "cli.h"
+#include "attached.h"
 
 typedef struct conversation {
     tn_template *chat_template;
     json_t *messages;          /* a list of {"role", "content", ...}                             */
     json_t *tools, *variables; /* for the template; or NULL                                      */
-    const tn_media *media;     /* the pictures of all messages; or NULL                          */
+    attached files;            /* of all messages                                                */
     bool plain;                /* the model has no template: what was said is one text, which it continues */
 } conversation;
 
@@ -27,9 +27,10 @@ tn_status conversation_save(const conversation *c, const char *path, tn_error *e
 
 tn_status conversation_add(conversation *c, const char *role, const char *text, size_t length, tn_error *err);
 
-/* The same of the user's, behind so many pictures. */
-tn_status conversation_add_seen(conversation *c, size_t images, const char *text, size_t length, tn_error *err);
-void conversation_take_back(conversation *c); /* the last message                                 */
+/* The same of the user's, behind files; with words that name some (attached_find), these in their places. */
+tn_status conversation_ask(conversation *c, const media_file *files, size_t count, bool words, const char *text,
+                           size_t length, tn_error *err);
+void conversation_take_back(conversation *c); /* the last message, and its files                  */
 
 /* The system's message, which is the first one; NULL: none. */
 tn_status conversation_system(conversation *c, const char *text, tn_error *err);
@@ -38,7 +39,7 @@ tn_status conversation_system(conversation *c, const char *text, tn_error *err);
 void conversation_reset(conversation *c);
 
 /* Tokens that the model continues: up to where its answer begins, or, where the last message is the assistant's, up to
- * its end. ids is owned: free(). */
+ * its end. Files must have been read (attached_read). ids is owned: free(). */
 tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer, int64_t **ids, size_t *count,
                            tn_error *err);
 

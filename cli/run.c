@@ -28,7 +28,7 @@ typedef struct run_state {
     char *piped; /* what standard input holds where no prompt is given; owned                   */
     size_t piped_length;
     logprobs logprobs; /* list NULL: not asked for                                             */
-    tn_media *media;   /* the pictures of --image; NULL: none                                      */
+    attached files;    /* of --image and --audio                                                   */
     int64_t *prompt;
     size_t prompt_count;
     int64_t *out;
@@ -59,13 +59,13 @@ static tn_status read_conversation(run_state *r, const char *text, size_t length
     tn_status status = conversation_open(&c, r->o->argument[0], err);
     if (status == TN_OK)
         status = conversation_start(&c, r->o, err);
-    c.media = r->media;
-    if (status == TN_OK && text && r->media)
-        status = conversation_add_seen(&c, r->o->image_count, text, length, err);
-    else if (status == TN_OK && text)
-        status = conversation_add(&c, "user", text, length, err);
+    if (status == TN_OK && text)
+        status = conversation_ask(&c, r->o->files, r->o->file_count, false, text, length, err);
+    if (status == TN_OK)
+        c.files.media = r->files.media;
     if (status == TN_OK)
         status = conversation_ids(&c, r->tokenizer, &r->prompt, &r->prompt_count, err);
+    c.files.media = NULL; /* it is needed on                                                           */
     conversation_close(&c);
     return status;
 }
@@ -75,9 +75,19 @@ static tn_status encode_text(run_state *r, const char *text, size_t length, tn_e
 {
     if (length == 0)
         return TN_OK;
-    if (option_given(r->o, OPT_CHAT) || r->media)
+    if (option_given(r->o, OPT_CHAT) || r->o->file_count > 0)
         return read_conversation(r, text, length, err);
     return tn_tokenizer_encode(r->tokenizer, text, length, true, &r->prompt, &r->prompt_count, err);
+}
+
+static tn_status read_files(run_state *r, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < r->o->file_count && status == TN_OK; i++) {
+        const media_file *f = &r->o->files[i];
+        status = attached_add(&r->files, f->name, strlen(f->name), f->sound, err);
+    }
+    return status == TN_OK ? attached_read(&r->files, r->w.model, err) : status;
 }
 
 static tn_status read_prompt(run_state *r, tn_error *err)
@@ -86,9 +96,9 @@ static tn_status read_prompt(run_state *r, tn_error *err)
     const char *argument = r->piped ? r->piped : o->argument[1], *file = o->text[OPT_PROMPT_FILE];
     char *text = NULL;
     size_t length = r->piped ? r->piped_length : argument ? strlen(argument) : 0;
-    tn_status status = TN_OK;
-    if (o->image_count > 0 && !(r->media = tn_media_images(r->w.model, o->images, (int64_t)o->image_count, err)))
-        return err->code;
+    tn_status status = read_files(r, err);
+    if (status)
+        return status;
     if (option_given(o, OPT_TOKENS))
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
     else if (option_given(o, OPT_MESSAGES))
@@ -148,7 +158,8 @@ static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens,
                             .rows = 1,
                             .tokens = (int64_t)r->prompt_count,
                             .ids = r->prompt,
-                            .images = tn_media_pictures(r->media)};
+                            .images = tn_media_pictures(r->files.media),
+                            .sounds = tn_media_sounds(r->files.media)};
     tn_generate_result **made;
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND}, before;
     sigaction(SIGINT, &action, &before);
@@ -304,13 +315,13 @@ static tn_status check_chat(const options *o, tn_error *err)
     } of_chat[] = {{OPT_SYSTEM, "--system"}, {OPT_TOOLS, "--tools"}, {OPT_TEMPLATE_VAR, "--template-var"}};
     if (option_given(o, OPT_CHAT) && option_given(o, OPT_TOKENS))
         return tn_fail(err, TN_E_USAGE, "run", "--tokens are no message of a chat; leave out --chat or --tokens");
-    if (o->image_count > 0 && (option_given(o, OPT_TOKENS) || option_given(o, OPT_MESSAGES)))
+    if (o->file_count > 0 && (option_given(o, OPT_TOKENS) || option_given(o, OPT_MESSAGES)))
         return tn_fail(err, TN_E_USAGE, "run",
-                       "--image goes with a prompt, which becomes a message behind it; leave "
-                       "out --tokens and --messages");
+                       "--%s goes with a prompt, which becomes a message behind it; leave out --tokens and --messages",
+                       o->files[0].sound ? "audio" : "image");
     for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
         if (option_given(o, of_chat[i].id) && !option_given(o, OPT_CHAT) && !option_given(o, OPT_MESSAGES) &&
-            o->image_count == 0)
+            o->file_count == 0)
             return tn_fail(err, TN_E_USAGE, "run", "%s is for the chat template; add --chat", of_chat[i].name);
     return TN_OK;
 }
@@ -359,7 +370,7 @@ static tn_status run_run(const options *o, tn_error *err)
     answer_close(&r.answer);
     tn_tokenizer_free(r.tokenizer);
     free(r.piped);
-    tn_media_free(r.media);
+    attached_close(&r.files);
     free(r.prompt);
     free(r.out);
     workspace_close(&r.w);
@@ -377,6 +388,8 @@ static const option_spec own_options[] = {
     {OPT_CHAT, "chat", NULL, 0, OPTION_FLAG, 0, 0, "the prompt is a message of the user's, for the chat template"},
     {OPT_IMAGE, "image", "FILE", 0, OPTION_TEXT, 0, 0,
      "a picture (PNG, JPEG, WebP) before the prompt; may be repeated"},
+    {OPT_AUDIO, "audio", "FILE", 0, OPTION_TEXT, 0, 0,
+     "a sound (WAV, FLAC, OGG, MP3) before the prompt; may be repeated"},
     CONVERSATION_OPTIONS,
     ANSWER_OPTIONS,
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},

@@ -206,7 +206,7 @@ tsan: ## all tests again under ThreadSanitizer
 VALGRIND := env LD_PRELOAD=$(abspath $(BUILD))/tests/no_jit.so \
   valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
   --errors-for-leak-kinds=definite --run-libc-freeres=no --run-cxx-freeres=no --suppressions=$(CURDIR)/tests/valgrind.supp
-READERS := base checkpoint bad_models fuzz pictures text template plugin
+READERS := base checkpoint bad_models fuzz pictures sounds text template plugin
 valgrind: tests $(BUILD)/tests/no_jit.so ## the tests that read files and open plugins, under valgrind
 	@command -v valgrind >/dev/null 2>&1 || { echo 'valgrind is not installed (scripts/setup.sh --optional)'; exit 1; }
 	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 CK_TIMEOUT_MULTIPLIER=4 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \

@@ -22,7 +22,7 @@ fetch() {
     apt-get "$@" update >/dev/null &&
         apt-get "$@" -y --no-install-recommends --download-only install libc6-dev libgomp1 libstdc++6 libltdl-dev \
             libjansson-dev check libdnnl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libelf-dev libssl-dev \
-            libedit-dev libpng-dev libjpeg-dev libwebp-dev >/dev/null || return 1
+            libedit-dev libpng-dev libjpeg-dev libwebp-dev libsndfile1-dev libsoxr-dev >/dev/null || return 1
     for package in "$apt"/cache/archives/*.deb; do
         dpkg -x "$package" "$sysroot" || return 1
     done

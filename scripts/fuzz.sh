@@ -51,7 +51,7 @@ search() {
 # Bytes of the longest input.
 length() {
     case $1 in
-    gguf | image) echo 32768 ;;
+    gguf | image | audio) echo 32768 ;;
     tokenizer | sentencepiece | graph | replay) echo 16384 ;;
     *) echo 8192 ;;
     esac

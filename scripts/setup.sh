@@ -25,6 +25,8 @@ header  histedit.h         libedit-dev    libedit-devel         libedit     libe
 header  png.h              libpng-dev     libpng-devel          libpng      libpng16-devel   libpng-dev
 header  jpeglib.h          libjpeg-dev libjpeg-turbo-devel libjpeg-turbo libjpeg8-devel libjpeg-turbo-dev
 header  webp/decode.h      libwebp-dev    libwebp-devel         libwebp     libwebp-devel    libwebp-dev
+header  sndfile.h          libsndfile1-dev libsndfile-devel     libsndfile  libsndfile-devel libsndfile-dev
+header  soxr.h             libsoxr-dev    soxr-devel            libsoxr     soxr-devel       soxr-dev
 header  openssl/evp.h      libssl-dev     openssl-devel         openssl     libopenssl-devel openssl-dev
 '
 needed_by_tests='

@@ -53,6 +53,7 @@ typedef struct tower_kind {
     void (*forward)(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
     /* Of towers that take whole pictures: most rows of a call inside it. NULL: patches are given with grids. */
     int64_t (*largest)(const void *state, const tower_media *media);
+    bool whole_clips; /* of towers that hear: their processor cuts no clip, and pads to the longest      */
 } tower_kind;
 
 extern const tower_kind vision_qwen2_vl, vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe,

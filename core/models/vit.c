@@ -299,4 +299,4 @@ static void *vit_build(graph_builder *b, graph_module *root, const char *name, c
     return NULL;
 }
 
-const tower_kind vision_vit = {"vit", vit_build, vit_free, vit_tokens, vit_forward, vit_largest};
+const tower_kind vision_vit = {"vit", vit_build, vit_free, vit_tokens, vit_forward, vit_largest, false};

@@ -1,8 +1,6 @@
 /* What readers of all formats leave for the parent: a size within bounds, or what is wrong. */
 #include "pictures/pictures.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 void pictures_release(picture *p)
@@ -19,21 +17,7 @@ bool pictures_begin(picture_job *job, int64_t height, int64_t width)
         job->width = width;
         return true;
     }
-    pictures_fail(job, "is %lld by %lld pixels; at most %d by side and %lld in all are read", (long long)width,
+    decoding_fail(&job->in, "is %lld by %lld pixels; at most %d by side and %lld in all are read", (long long)width,
                   (long long)height, PICTURES_MAX_SIDE, (long long)job->most);
     return false;
-}
-
-/* The first reason stays. */
-void pictures_fail(picture_job *job, const char *format, ...)
-{
-    va_list list;
-    if (job->what[0])
-        return;
-    va_start(list, format);
-    vsnprintf(job->what, sizeof job->what, format, list);
-    va_end(list);
-    for (char *c = job->what; *c; c++)
-        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
-            *c = '?';
 }

@@ -21,7 +21,7 @@ static void fail(j_common_ptr jpeg)
     jpeg_state *s = jpeg->client_data;
     char text[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, text);
-    pictures_fail(s->job, "is no JPEG that can be read: %.100s", text);
+    decoding_fail(&s->job->in, "is no JPEG that can be read: %.100s", text);
     longjmp(s->out, 1);
 }
 
@@ -64,7 +64,7 @@ static void read_rows(jpeg_state *s)
     s->jpeg.out_color_space = inks ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&s->jpeg);
     if (s->jpeg.output_width != (JDIMENSION)job->width || s->jpeg.output_components != (inks ? 4 : 3)) {
-        pictures_fail(job, "is a JPEG of colours that are not read");
+        decoding_fail(&job->in, "is a JPEG of colours that are not read");
         return;
     }
     JSAMPARRAY line = s->jpeg.mem->alloc_sarray((j_common_ptr)&s->jpeg, JPOOL_IMAGE, (JDIMENSION)job->width * 4, 1);
@@ -83,7 +83,7 @@ void pictures_jpeg(picture_job *job)
 {
     jpeg_state *s = calloc(1, sizeof *s);
     if (!s) {
-        pictures_fail(job, "cannot be decoded: out of memory");
+        decoding_fail(&job->in, "cannot be decoded: out of memory");
         return;
     }
     s->job = job;
@@ -93,7 +93,7 @@ void pictures_jpeg(picture_job *job)
     s->jpeg.client_data = s;
     if (!setjmp(s->out)) {
         jpeg_create_decompress(&s->jpeg);
-        jpeg_mem_src(&s->jpeg, job->file, job->size);
+        jpeg_mem_src(&s->jpeg, job->in.file, job->in.size);
         jpeg_save_markers(&s->jpeg, JPEG_APP0 + 1, 0xffff);
         jpeg_read_header(&s->jpeg, TRUE);
         read_orientation(s);

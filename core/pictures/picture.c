@@ -1,19 +1,8 @@
-/* A picture's file decoded in a child process, which has nothing open, can open nothing and has bounds of memory and
- * time: what breaks a library breaks the child. */
+/* A picture's file decoded in a child process. */
 #include "pictures/pictures.h"
-
-#include "base/file.h"
-#include "device/confine.h"
-#include "device/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
-static const double SECONDS = 30;
-static const size_t MAX_FILE = (size_t)256 << 20;
 
 static const struct {
     const char *magic;
@@ -23,44 +12,36 @@ static const struct {
     {"\x89PNG\r\n\x1a\n", 0, 8, pictures_png}, {"\xff\xd8\xff", 0, 3, pictures_jpeg}, {"WEBP", 8, 4, pictures_webp}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-static int find_format(const uint8_t *file, size_t size)
-{
-    for (int i = 0; i < FORMATS; i++)
-        if (size >= formats[i].at + formats[i].length &&
-            !memcmp(file + formats[i].at, formats[i].magic, formats[i].length))
-            return i;
-    return -1;
-}
-
 bool pictures_read(picture_job *job)
 {
-    int format = find_format(job->file, job->size);
-    if (format >= 0)
-        formats[format].decode(job);
-    return format >= 0;
+    for (int i = 0; i < FORMATS; i++)
+        if (job->in.size >= formats[i].at + formats[i].length &&
+            !memcmp(job->in.file + formats[i].at, formats[i].magic, formats[i].length)) {
+            formats[i].decode(job);
+            return true;
+        }
+    return false;
 }
 
-static int decode_here(void *ctx)
+static void begin(decoding *d, const void *ctx)
 {
-    picture_job *job = ctx;
-    const struct rlimit none = {0, 0};
-    guard_close_from(STDERR_FILENO + 1);
-    guard_limit_memory();
-    setrlimit(RLIMIT_NOFILE, &none);
-    confine_enter(CONFINE_TRIAL); /* where there is libseccomp                                             */
+    (void)ctx;
+    picture_job *job = (picture_job *)d;
+    job->most = PICTURES_MAX_PIXELS;
     job->orientation = 1;
-    return !pictures_read(job);
 }
 
-/* What the child wrote is anything, if it was broken. */
-static tn_status take(const char *path, const picture_job *job, picture *out, tn_error *err)
+static void read_picture(decoding *d)
 {
-    char what[sizeof job->what];
-    memcpy(what, job->what, sizeof what);
-    what[sizeof what - 1] = '\0';
+    if (!pictures_read((picture_job *)d))
+        decoding_fail(d, "is no PNG, JPEG or WebP file");
+}
+
+static tn_status take(const decoding *d, const char *path, void *ctx, tn_error *err)
+{
+    const picture_job *job = (const picture_job *)d;
+    picture *out = ctx;
     int64_t height = job->height, width = job->width;
-    if (what[0])
-        return tn_fail(err, TN_E_INPUT, path, "%s", what);
     if (height < 1 || width < 1 || height > PICTURES_MAX_SIDE || width > PICTURES_MAX_SIDE ||
         height * width > PICTURES_MAX_PIXELS)
         return tn_fail(err, TN_E_INPUT, path, "has no picture");
@@ -78,40 +59,13 @@ static tn_status take(const char *path, const picture_job *job, picture *out, tn
     return TN_OK;
 }
 
-static tn_status decode(const char *path, const uint8_t *file, size_t size, picture *out, tn_error *err)
-{
-    char reason[200];
-    size_t bytes = sizeof(picture_job) + (size_t)PICTURES_MAX_PIXELS * 3;
-    if (find_format(file, size) < 0)
-        return tn_fail(err, TN_E_INPUT, path, "is no PNG, JPEG or WebP file");
-    /* Pages come as they are written. */
-    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (shared == MAP_FAILED)
-        return tn_fail(err, TN_E_MEMORY, path, "no memory for its pixels; free some");
-    picture_job *job = shared;
-    job->file = file;
-    job->size = size;
-    job->most = PICTURES_MAX_PIXELS;
-    tn_status status = guard_run(decode_here, job, SECONDS, reason, sizeof reason);
-    if (status == TN_E_KERNEL)
-        status = tn_fail(err, TN_E_INPUT, path, "could not be decoded: what reads it %s", reason);
-    else if (status != TN_OK)
-        tn_fail(err, status, path, "could not be decoded: %s", reason);
-    if (status == TN_OK)
-        status = take(path, job, out, err);
-    munmap(shared, bytes);
-    return status;
-}
-
 tn_status pictures_decode(const char *path, picture *out, tn_error *err)
 {
-    size_t size;
-    char *file;
+    static const decoding_kind kind = {.most = (size_t)256 << 20,
+                                       .bytes = sizeof(picture_job) + (size_t)PICTURES_MAX_PIXELS * 3,
+                                       .begin = begin,
+                                       .read = read_picture,
+                                       .take = take};
     *out = (picture){0};
-    tn_status status = file_read(path, MAX_FILE, &file, &size, err);
-    if (status != TN_OK)
-        return status;
-    status = decode(path, (const uint8_t *)file, size, out, err);
-    free(file);
-    return status;
+    return decoding_run(&kind, path, out, err);
 }

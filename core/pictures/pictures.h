@@ -3,6 +3,7 @@
 #define TENON_CORE_PICTURES_H
 
 #include "checkpoint/checkpoint.h"
+#include "device/decoding.h"
 
 #include <tenon/error.h>
 
@@ -32,21 +33,18 @@ tn_status pictures_decode(const char *path, picture *out, tn_error *err);
 /* ---- in the child: what a format's reader fills, or says ---- */
 
 typedef struct picture_job {
-    const uint8_t *file;
-    size_t size;
+    decoding in;
     int64_t most; /* pixels that there is room for                                                     */
     /* Shared with the parent. */
     int64_t height, width;
     int32_t orientation; /* of EXIF, 1 to 8                                                             */
     bool keyed;          /* as in picture                                                               */
     uint8_t key[3];
-    char what[160]; /* is wrong; "": nothing                                                        */
-    uint8_t rgb[];  /* 3 most                                                        */
+    uint8_t rgb[]; /* 3 most                                                        */
 } picture_job;
 
 /* Is the size within bounds? Leaves it in the job, else says so. */
 bool pictures_begin(picture_job *job, int64_t height, int64_t width);
-void pictures_fail(picture_job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* picture.c: by the format that the file begins with; false: it is none that is known. */
 bool pictures_read(picture_job *job);

@@ -14,16 +14,16 @@ typedef struct png_input {
 static void read_bytes(png_structp png, png_bytep to, size_t count)
 {
     png_input *in = png_get_io_ptr(png);
-    if (count > in->job->size - in->at)
+    if (count > in->job->in.size - in->at)
         png_error(png, "the file ends in the middle of it");
-    memcpy(to, in->job->file + in->at, count);
+    memcpy(to, in->job->in.file + in->at, count);
     in->at += count;
 }
 
 static void fail(png_structp png, png_const_charp message)
 {
     png_input *in = png_get_error_ptr(png);
-    pictures_fail(in->job, "is no PNG that can be read: %s", message);
+    decoding_fail(&in->job->in, "is no PNG that can be read: %s", message);
     longjmp(png_jmpbuf(png), 1);
 }
 
@@ -92,7 +92,7 @@ void pictures_png(picture_job *job)
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &in, fail, ignore);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
-        pictures_fail(job, "cannot be decoded: out of memory");
+        decoding_fail(&job->in, "cannot be decoded: out of memory");
     } else if (!setjmp(png_jmpbuf(png))) {
         png_set_read_fn(png, &in, read_bytes);
         png_set_user_limits(png, PICTURES_MAX_SIDE, PICTURES_MAX_SIDE);

@@ -7,10 +7,10 @@
 /* The chunk "EXIF" of a RIFF file. */
 static void read_orientation(picture_job *job)
 {
-    for (size_t at = 12; at + 8 <= job->size;) {
-        const uint8_t *chunk = job->file + at;
+    for (size_t at = 12; at + 8 <= job->in.size;) {
+        const uint8_t *chunk = job->in.file + at;
         size_t length = chunk[4] | chunk[5] << 8 | chunk[6] << 16 | (size_t)chunk[7] << 24;
-        if (length > job->size - at - 8)
+        if (length > job->in.size - at - 8)
             return;
         if (!memcmp(chunk, "EXIF", 4)) {
             bool named = length > 6 && !memcmp(chunk + 8, "Exif\0", 6);
@@ -24,18 +24,18 @@ static void read_orientation(picture_job *job)
 void pictures_webp(picture_job *job)
 {
     WebPBitstreamFeatures f;
-    if (WebPGetFeatures(job->file, job->size, &f) != VP8_STATUS_OK) {
-        pictures_fail(job, "is no WebP that can be read");
+    if (WebPGetFeatures(job->in.file, job->in.size, &f) != VP8_STATUS_OK) {
+        decoding_fail(&job->in, "is no WebP that can be read");
         return;
     }
     if (f.has_animation) {
-        pictures_fail(job, "is an animation; give a picture");
+        decoding_fail(&job->in, "is an animation; give a picture");
         return;
     }
     if (!pictures_begin(job, f.height, f.width))
         return;
     size_t line = (size_t)f.width * 3;
-    if (!WebPDecodeRGBInto(job->file, job->size, job->rgb, line * (size_t)f.height, (int)line))
-        pictures_fail(job, "is a broken WebP: it ends too early, or its pixels cannot be read");
+    if (!WebPDecodeRGBInto(job->in.file, job->in.size, job->rgb, line * (size_t)f.height, (int)line))
+        decoding_fail(&job->in, "is a broken WebP: it ends too early, or its pixels cannot be read");
     read_orientation(job);
 }

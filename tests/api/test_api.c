@@ -125,6 +125,8 @@ static const struct {
     {"tn_stop_text_new", "count", INT64_MAX},
     {"tn_nearest_name", "count", INT64_MAX},
     {"tn_media_images", "count", 4096},
+    {"tn_media_files", "image_count", 4096},
+    {"tn_media_files", "sound_count", 4096},
     {"tn_compare_text", "count", INT64_MAX},
     {"tn_compare_calls", "count", 65536},
     {"tn_plugin_called", "size", INT64_MAX},

@@ -16,8 +16,8 @@
 enum { WIDTH = 4, ROWS = 3 };
 
 static struct {
-    char *photo;
-    tn_model *seeing;
+    char *photo, *sound;
+    tn_model *seeing, *hearing;
     tn_media *media; /* of seeing */
     char *root, *folder, *plugins, *plugin, *config_file, *written, *prefix;
     tn_config *config;
@@ -87,6 +87,10 @@ void values_open(void)
     world.seeing = needed(tn_model_open(seeing, &options, &err), &err);
     world.media = needed(tn_media_images(world.seeing, (const char *const[]){world.photo}, 1, &err), &err);
     free(seeing);
+    world.sound = tempdir_path(world.root, "tests/data/media/files/s16_22k_mono.wav");
+    char *hearing = tempdir_path(world.root, "tests/data/models/qwen2_5_omni_thinker");
+    world.hearing = needed(tn_model_open(hearing, &options, &err), &err);
+    free(hearing);
     world.file = needed(tn_safetensors_open(LLAMA "/model.safetensors", &err), &err);
     free(llama);
     needed(err.code == TN_OK ? &world : NULL, &err);
@@ -100,11 +104,12 @@ void values_enter(void)
 
 void values_close(void)
 {
-    char *const names[] = {world.photo,       world.root,    world.plugins, world.plugin,
-                           world.config_file, world.written, world.prefix};
+    char *const names[] = {world.photo,  world.sound,       world.root,    world.plugins,
+                           world.plugin, world.config_file, world.written, world.prefix};
     tn_safetensors_close(world.file);
     tn_media_free(world.media);
     tn_model_close(world.seeing);
+    tn_model_close(world.hearing);
     tn_template_free(world.chat_template);
     tn_stop_text_free(world.stops);
     tn_stream_free(world.stream);
@@ -299,9 +304,19 @@ static void *get_media(void)
     return world.media;
 }
 
+static void *get_hearing(void)
+{
+    return world.hearing;
+}
+
 static void *make_photos(void)
 {
     return copied(&world.photo, sizeof world.photo);
+}
+
+static void *make_recordings(void)
+{
+    return copied(&world.sound, sizeof world.sound);
 }
 
 static void *get_session(void)
@@ -366,6 +381,11 @@ static const struct {
     {NULL, NULL, "tn_media", get_media},
     {"tn_media_images", "files", "char *const", make_photos},
     {"tn_media_images", "files", "const char *const", make_photos},
+    {"tn_media_files", NULL, "tn_model", get_hearing},
+    {"tn_media_files", "images", "char *const", make_photos},
+    {"tn_media_files", "images", "const char *const", make_photos},
+    {"tn_media_files", "sounds", "char *const", make_recordings},
+    {"tn_media_files", "sounds", "const char *const", make_recordings},
     {NULL, NULL, "tn_model", get_model},
     {NULL, NULL, "tn_session", get_session},
     {"tn_scan", NULL, "tn_config", get_config},
@@ -515,6 +535,8 @@ static const struct {
     {"tn_stop_text_new", "count", 1},
     {"tn_nearest_name", "count", 1},
     {"tn_media_images", "count", 1},
+    {NULL, "image_count", 1},
+    {NULL, "sound_count", 1},
     {NULL, "count", 4},
     {NULL, "axis", TN_AXIS_DTYPE},
     {NULL, "dim", 1},

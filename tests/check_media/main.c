@@ -1,8 +1,9 @@
-/* Pictures and processors against what transformers makes of the same files.
+/* Pictures, sounds and what processors make of them against what transformers makes of the same files.
  *   check_media DIR: DIR/files, DIR/decoded and a folder for each processor, as ../shared/media/README.md describes.
  * Ends with "N passed, N failed, N skipped"; status 1 when something failed. */
 #include "checkpoint/checkpoint.h"
 #include "pictures/processor.h"
+#include "sounds/sounds.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -183,6 +184,130 @@ static void check_file(const processor *p, const tn_safetensors *file, const cha
     pictures_release(&from);
 }
 
+/* ---- sounds -------------------------------------------------------------------------------------------- */
+
+/* What is expected of a file of another rate may be off by more; its first and last 10 ms are not compared. */
+typedef struct sound_case {
+    const char *what, *name;
+    bool resampled;
+    int64_t edge;
+} sound_case;
+
+static bool same_waveform(const sound_case *c, const tn_tensor *t, const sound *s, char text[200])
+{
+    double most = 0, squares = 0;
+    int64_t compared = s->count - 2 * c->edge;
+    bool ok = t->ndim == 1 && t->shape[0] == s->count;
+    for (int64_t i = c->edge; i < s->count - c->edge && ok; i++) {
+        double off = fabs((double)s->samples[i] - (double)((const float *)t->data)[i]);
+        most = fmax(most, off);
+        squares += off * off;
+    }
+    double rms = compared > 0 ? sqrt(squares / (double)compared) : 0;
+    snprintf(text, 200, "waveform of %lld samples, expected %lld, off by at most %.2g, rms %.2g", (long long)s->count,
+             (long long)t->shape[0], most, rms);
+    return ok && most <= (c->resampled ? 1e-3 : 1e-6) && rms <= (c->resampled ? 1e-4 : 1e-6);
+}
+
+/* sums: of all elements and of their squares, each of which is off by as much as one of them, relatively. */
+static bool same_features(const sound_case *c, const wanted *w, const float *own, int64_t count, char text[200])
+{
+    double most = 0, limit = c->resampled ? 2e-2 : 1e-4, sums[2] = {0, 0};
+    for (int64_t i = 0; i < tn_tensor_count(&w->values); i++)
+        most = fmax(most, fabs((double)own[place(w, i)] - (double)((const float *)w->values.data)[i]));
+    for (int64_t i = 0; i < count; i++) {
+        sums[0] += (double)own[i];
+        sums[1] += (double)own[i] * (double)own[i];
+    }
+    bool sound = true;
+    for (int i = 0; i < 2 && w->sums.data; i++)
+        sound = sound && fabs(sums[i] - ((const double *)w->sums.data)[i]) <=
+                             fmax(1e-3 * fabs(((const double *)w->sums.data)[i]), limit * (double)count);
+    snprintf(text, 200, "features off by at most %.2g%s", most, sound ? "" : "; the sums are others");
+    return sound && most <= limit;
+}
+
+/* The first real frames, [bins, frames]. */
+static bool same_head(const sound_case *c, const tn_tensor *t, const extracted *x, char text[200])
+{
+    double most = 0;
+    bool ok = t->ndim == 2 && t->shape[0] == x->bins && t->shape[1] <= x->frames;
+    for (int64_t i = 0; i < tn_tensor_count(t) && ok; i++)
+        most = fmax(most, fabs((double)x->mel[i / t->shape[1] * x->frames + i % t->shape[1]] -
+                               (double)((const float *)t->data)[i]));
+    snprintf(text, 200, "first frames off by at most %.2g", most);
+    return ok && most <= (c->resampled ? 2e-2 : 1e-4);
+}
+
+static void check_features(const sound_case *c, const extractor *e, const tn_safetensors *file, const sound *s)
+{
+    char key[300], text[200] = "";
+    tn_error err = TN_ERROR_INIT;
+    extracted x;
+    wanted w;
+    tn_tensor head;
+    snprintf(key, sizeof key, "%s:input_features", c->name);
+    bool given = find(file, key, &w);
+    tn_status status = extractor_run(e, s, 1, true, &x, &err);
+    if (!given || status != TN_OK) {
+        report(!given && status == TN_E_INPUT, c->what, c->name, given ? err.message : "is refused, as it should be");
+        if (status == TN_OK)
+            extractor_release(&x);
+        return;
+    }
+    bool ok = same_shape(&w, 3, (int64_t[]){1, x.bins, x.frames}, text) &&
+              same_features(c, &w, x.mel, x.bins * x.frames, text);
+    report(ok, c->what, c->name, text);
+    snprintf(key, sizeof key, "%s:mask_head", c->name);
+    if (tn_safetensors_get(file, key, &head)) {
+        ok = same_head(c, &head, &x, text);
+        report(ok, c->what, c->name, text);
+    }
+    check_integers(file, c->what, c->name, "frames", x.lengths, 1, 0);
+    extractor_release(&x);
+}
+
+static void check_sound(const extractor *e, const tn_safetensors *file, const char *folder, const char *what,
+                        const char *name)
+{
+    char path[1024], key[300], text[200] = "";
+    sound_case c = {.what = what, .name = name, .resampled = !strstr(name, "16k")};
+    tn_error err = TN_ERROR_INIT;
+    sound s;
+    tn_tensor t;
+    snprintf(key, sizeof key, "%s:waveform", name);
+    if (!tn_safetensors_get(file, key, &t))
+        return;
+    c.edge = c.resampled ? extractor_rate(e) / 100 : 0;
+    snprintf(path, sizeof path, "%s/files/%s", folder, name);
+    if (sounds_decode(path, extractor_rate(e), &s, &err) != TN_OK) {
+        report(false, what, name, err.message);
+        return;
+    }
+    bool ok = same_waveform(&c, &t, &s, text);
+    report(ok, what, name, text);
+    check_features(&c, e, file, &s);
+    sounds_release(&s);
+}
+
+/* Folders of sounds are called audio_..., and of those that are padded to the longest audio_longest. */
+static void check_sounds(const tn_safetensors *file, const char *folder, const char *what, char *files[], int count)
+{
+    char path[1024];
+    tn_error err = TN_ERROR_INIT;
+    snprintf(path, sizeof path, "%s/%s", folder, what);
+    extractor *e = extractor_open(path, &err);
+    if (!e)
+        report(false, what, "", err.message);
+    if (e && !strcmp(what, "audio_longest"))
+        extractor_pad_to_longest(e);
+    for (int i = 0; i < count && e; i++)
+        check_sound(e, file, folder, what, files[i]);
+    extractor_free(e);
+}
+
+/* ---- folders ------------------------------------------------------------------------------------------- */
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -233,6 +358,11 @@ static void check_folder(const char *folder, const char *what, char *files[], in
     if (!strcmp(what, "decoded")) {
         for (int i = 0; i < count; i++)
             check_decoded(file, folder, files[i]);
+        tn_safetensors_close(file);
+        return;
+    }
+    if (!strncmp(what, "audio_", 6)) {
+        check_sounds(file, folder, what, files, count);
         tn_safetensors_close(file);
         return;
     }

@@ -276,6 +276,31 @@ static tn_status see(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+static tn_status hear(const char *path, uint64_t *sum, tn_error *err)
+{
+    static const char *const images[] = {"tests/data/media/files/tiny_3x5.png"};
+    static const char *const sounds[] = {"tests/data/media/files/ulaw_8k.wav", "tests/data/media/files/short_16k.wav"};
+    static const char said[] = "a<|IMAGE|>b<|AUDIO|>";
+    char *text = NULL;
+    size_t length = 0;
+    tn_model *m = tn_model_open(path, NULL, err);
+    tn_media *both = m ? tn_media_files(m, NULL, 0, sounds, 2, err) : NULL;
+    tn_media *media = both ? tn_media_files(m, images, 1, sounds, 1, err) : NULL;
+    tn_tokenizer *t = media ? tn_tokenizer_open(path, err) : NULL;
+    tn_status status = t ? tn_media_expand(media, t, said, sizeof said - 1, &text, &length, err) : err->code;
+    if (status == TN_OK) {
+        const tn_sounds *s = tn_media_sounds(both);
+        piece_add(sum, text, length);
+        piece_add(sum, s->mel, (size_t)(s->count * s->bins * s->frames) * sizeof *s->mel);
+    }
+    free(text);
+    tn_tokenizer_free(t);
+    tn_media_free(both);
+    tn_media_free(media);
+    tn_model_close(m);
+    return status;
+}
+
 static tn_status stop(const char *path, uint64_t *sum, tn_error *err)
 {
     static const char *const texts[] = {"END", "\n\n", "</s>"};
@@ -512,6 +537,7 @@ const piece pieces[] = {
     {.name = "language", .path = "language", .work = render_language},
     {.name = "see", .path = "qwen2_vl", .work = see},
     {.name = "see_tiles", .path = "llava_next", .work = see},
+    {.name = "hear", .path = MODELS "qwen2_5_omni_thinker", .work = hear},
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},

@@ -22,6 +22,7 @@ int fuzz_template(const uint8_t *data, size_t size);
 int fuzz_kernels(const uint8_t *data, size_t size);
 int fuzz_elfnote(const uint8_t *data, size_t size);
 int fuzz_image(const uint8_t *data, size_t size);
+int fuzz_audio(const uint8_t *data, size_t size);
 int fuzz_replay(const uint8_t *data, size_t size);
 
 /* The bytes as a file without a name, since fuzzers run thousands of times a second: writes its path to path[64] and

@@ -64,14 +64,14 @@ int fuzz_image(const uint8_t *data, size_t size)
     if (!job && !(job = malloc(sizeof *job + 3 * PIXELS)))
         abort();
     memset(job, 0, sizeof *job);
-    job->file = data;
-    job->size = size;
+    job->in.file = data;
+    job->in.size = size;
     job->most = PIXELS;
     job->orientation = 1;
     if (!pictures_read(job))
         return 0;
-    fuzz_require(!job->what[0] || !strchr(job->what, '\n'), "what is wrong is not one line");
-    if (!job->what[0])
+    fuzz_require(!job->in.what[0] || !strchr(job->in.what, '\n'), "what is wrong is not one line");
+    if (!job->in.what[0])
         look(job, size % FOLDERS);
     return 0;
 }

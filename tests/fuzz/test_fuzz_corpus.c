@@ -50,6 +50,7 @@ static const struct {
     {"gguf", fuzz_gguf, 10},
     {"replay", fuzz_replay, 10},
     {"image", fuzz_image, 8},
+    {"audio", fuzz_audio, 8},
 };
 
 START_TEST(corpus)

@@ -1,4 +1,4 @@
-/* What stands in a prompt for a picture from a file: the processor's own marks around its rows. */
+/* What stands in a prompt for a picture or a sound from a file: its rows, and the processor's own marks. */
 #include "broken.h"
 #include "suite.h"
 #include "tempdir.h"
@@ -126,9 +126,95 @@ START_TEST(a_processor_of_another_model)
 }
 END_TEST
 
+/* ---- sounds ---- */
+
+#define SOUND FILES "s16_22k_mono.wav"    /* 50 frames                                                    */
+#define STEREO FILES "s16_16k_stereo.wav" /* 50 frames                                                  */
+
+static const struct {
+    const char *model, *config; /* NULL: the folder's own                                               */
+    size_t rows;                /* of 50 frames                                                        */
+} hearing[] = {
+    {"qwen2_5_omni_thinker", NULL, 12},
+    {"qwen3_omni_moe_thinker",
+     "{\"feature_extractor_type\": \"WhisperFeatureExtractor\", \"feature_size\": 16, \"chunk_length\": 1}", 7},
+};
+
+static size_t times(const char *text, const char *token)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, token)); text += strlen(token))
+        n++;
+    return n;
+}
+
+/* As many tokens as the tower gives rows, which the session then takes. */
+START_TEST(rows_of_sounds)
+{
+    static const char *const images[] = {PHOTO}, *const sounds[] = {SOUND, STEREO};
+    char *folder = broken_copy(hearing[_i].model), *out;
+    size_t length, rows;
+    tn_error err = TN_ERROR_INIT;
+    if (hearing[_i].config)
+        tempdir_put(folder, "preprocessor_config.json", hearing[_i].config);
+    tn_tokenizer *t = tn_tokenizer_open("tests/data/models/qwen2_5_omni_thinker", &err);
+    tn_model *m = test_model(folder, .dtype = "f32");
+    int64_t pictures = hearing[_i].config ? 0 : 1;
+    tn_media *media = tn_media_files(m, pictures ? images : NULL, pictures, sounds, 2, &err);
+    ck_assert_msg(media != NULL, "%s: %s", err.where, err.message);
+    ck_assert_int_eq(tn_media_sounds(media)->frames, 50);
+    ck_assert_msg((tn_media_pictures(media) != NULL) == (pictures > 0), "pictures");
+    const char *said = pictures ? "<|AUDIO|>a<|IMAGE|>b<|AUDIO|>" : "<|AUDIO|>ab<|AUDIO|>";
+    ck_assert_msg(tn_media_expand(media, t, said, strlen(said), &out, &length, &err) == TN_OK, "%s", err.message);
+    rows = times(out, "<|AUDIO|>");
+    ck_assert_uint_eq(rows, 2 * hearing[_i].rows);
+    int64_t *ids;
+    size_t count;
+    ck_assert_int_eq(tn_tokenizer_encode(t, out, length, false, &ids, &count, &err), TN_OK);
+    const tn_batch batch = {.size = sizeof batch,
+                            .rows = 1,
+                            .tokens = (int64_t)count,
+                            .ids = ids,
+                            .images = tn_media_pictures(media),
+                            .sounds = tn_media_sounds(media)};
+    tn_session *s = test_session(m, .context = (int64_t)count);
+    ck_assert_msg(tn_session_run(s, &batch, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+    free(ids);
+    free(out);
+    ck_assert_int_eq(tn_media_expand(media, t, "<|AUDIO|>", 9, &out, &length, &err), TN_E_INPUT);
+    ck_assert_ptr_null(out);
+    tn_media_free(media);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+START_TEST(files_that_a_model_cannot_take)
+{
+    static const char *const photos[] = {PHOTO}, *const sounds[] = {SOUND}, *const none[] = {NULL};
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("tests/data/models/llama", .dtype = "f32");
+    ck_assert_ptr_null(tn_media_files(m, photos, 1, NULL, 0, &err));
+    suite_expect_in(err.message, "LlamaForCausalLM sees none; leave them out");
+    tn_error_clear(&err);
+    ck_assert_ptr_null(tn_media_files(m, NULL, 0, sounds, 1, &err));
+    suite_expect_in(err.message, "LlamaForCausalLM hears none; leave them out");
+    tn_error_clear(&err);
+    ck_assert_ptr_null(tn_media_files(m, NULL, 0, NULL, 0, &err));
+    ck_assert_int_eq(err.code, TN_E_USAGE);
+    tn_error_clear(&err);
+    m = test_model("tests/data/models/qwen2_5_omni_thinker", .dtype = "f32");
+    ck_assert_ptr_null(tn_media_files(m, NULL, 0, none, 1, &err));
+    ck_assert_int_eq(err.code, TN_E_USAGE);
+    suite_expect_in(err.message, "file 0 is NULL");
+    ck_assert_ptr_null(tn_media_files(m, photos, 1, photos, 1, NULL));
+}
+END_TEST
+
 int main(void)
 {
-    TCase *c = suite_open("pictures in prompts", 60);
+    TCase *c = suite_open("pictures and sounds in prompts", 60);
+    tcase_add_loop_test(c, rows_of_sounds, 0, 2);
+    suite_add(c, files_that_a_model_cannot_take);
     tcase_add_loop_test(c, marks_of_the_processor, 0, CASES);
     suite_add(c, a_processor_of_another_model);
     return suite_run();

@@ -1,0 +1,180 @@
+/* What stands for pictures and sounds in a prompt: as many tokens as they have rows, and what the model's processor
+ * writes around them. */
+#include "media/media_files.h"
+#include "open/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a prompt may have places for. */
+enum { PICTURE, SOUND, KINDS };
+
+typedef struct kind {
+    char *token;       /* the text of its token; NULL: the model has none, or its tokenizer no text for it */
+    const char *place; /* what the template leaves for one                                            */
+    int64_t count, next;
+} kind;
+
+typedef struct expansion {
+    const tn_media *media;
+    const multimodal *model;
+    const vit_marks *marks; /* NULL: none                                                              */
+    kind kinds[KINDS];
+    FILE *out;
+} expansion;
+
+/* Rows of picture i; -1 after an error. */
+static int64_t rows_of(const expansion *e, int64_t i, tn_error *err)
+{
+    const processed *x = &e->media->made;
+    if (x->tokens)
+        return x->tokens[i];
+    tower_media one = {.count = x->parts ? x->parts[i] : 1, .sizes = x->sizes ? x->sizes + 2 * i : NULL};
+    int64_t shape[6];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[0] = one.count;
+    one.pixels = tn_tensor_dense(NULL, TN_F32, x->ndim, shape);
+    return e->model->vision->tokens(e->model->vision_state, &one, err);
+}
+
+static void write_rows(const expansion *e, int64_t rows, int64_t columns)
+{
+    const vit_marks *marks = e->marks;
+    fputs(marks ? marks->before : "", e->out);
+    for (int64_t r = 1; r <= rows; r++) {
+        fputs(e->kinds[PICTURE].token, e->out);
+        if (marks && marks->line && r % columns == 0 && r < rows)
+            fputs(marks->line, e->out);
+    }
+    fputs(marks ? marks->after : "", e->out);
+}
+
+/* Crops of a picture stand behind the whole one, each with its own marks. */
+static tn_status write_picture(const expansion *e, int64_t i, tn_error *err)
+{
+    const processed *x = &e->media->made;
+    int64_t rows = rows_of(e, i, err), parts = 1, columns = rows;
+    if (rows < 0)
+        return TN_E_INPUT;
+    if (e->marks && e->marks->line && !x->sizes)
+        return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
+                       "makes pictures of one size, those of this model have their own; is the file another model's?");
+    if (e->marks && e->marks->line)
+        columns = x->sizes[2 * i + 1] / vit_unit(e->model->vision_state);
+    if (e->marks && e->marks->crops && x->parts)
+        parts = x->parts[i];
+    for (int64_t p = 0; p < parts; p++) {
+        fputs(parts == 1 ? "" : p == 0 ? e->marks->whole : p == 1 ? e->marks->crops : " ", e->out);
+        write_rows(e, rows / parts, columns);
+    }
+    return TN_OK;
+}
+
+/* Rows of sound i; -1 after an error. */
+static int64_t rows_of_sound(const expansion *e, int64_t i, tn_error *err)
+{
+    const extracted *x = &e->media->heard;
+    tower_media one = {.frames = x->lengths + i};
+    one.pixels = tn_tensor_dense(NULL, TN_F32, 3, (int64_t[]){1, x->bins, x->frames});
+    int64_t rows = e->model->audio->tokens(e->model->audio_state, &one, err);
+    if (rows == 0)
+        tn_fail(err, TN_E_INPUT, "sounds", "sound %lld is too short: its %lld frames make no row of the model",
+                (long long)i, (long long)x->lengths[i]);
+    return rows > 0 ? rows : -1;
+}
+
+static tn_status write_sound(const expansion *e, int64_t i, tn_error *err)
+{
+    int64_t rows = rows_of_sound(e, i, err);
+    for (int64_t r = 0; r < rows; r++)
+        fputs(e->kinds[SOUND].token, e->out);
+    return rows < 0 ? TN_E_INPUT : TN_OK;
+}
+
+/* The first place from text on; NULL: there is none. which: what it is for. */
+static const char *next_place(const expansion *e, const char *text, const char *end, int *which)
+{
+    const char *first = NULL;
+    for (int k = 0; k < KINDS; k++) {
+        const char *place = e->kinds[k].place;
+        const char *at = place ? memmem(text, (size_t)(end - text), place, strlen(place)) : NULL;
+        if (at && (!first || at < first)) {
+            first = at;
+            *which = k;
+        }
+    }
+    return first;
+}
+
+static tn_status write_prompt(expansion *e, const char *text, size_t length, tn_error *err)
+{
+    static const char *const names[KINDS] = {"pictures", "sounds"};
+    const char *end = text + length, *at;
+    tn_status status = TN_OK;
+    for (int k = 0; status == TN_OK && (at = next_place(e, text, end, &k)); text = at + strlen(e->kinds[k].place)) {
+        int64_t i = e->kinds[k].next++;
+        fwrite(text, 1, (size_t)(at - text), e->out);
+        if (i < e->kinds[k].count)
+            status = k == PICTURE ? write_picture(e, i, err) : write_sound(e, i, err);
+    }
+    fwrite(text, 1, (size_t)(end - text), e->out);
+    for (int k = 0; k < KINDS && status == TN_OK; k++) {
+        const kind *x = &e->kinds[k];
+        if (x->next != x->count)
+            status = tn_fail(err, TN_E_INPUT, "prompt", "has %lld places for %s ('%s'), and %lld %s are given",
+                             (long long)x->next, names[k], x->place, (long long)x->count, names[k]);
+    }
+    return status;
+}
+
+/* The text of the token that stands for a kind, which must be there where some of it are given. */
+static tn_status find_kind(expansion *e, int which, multimodal_kind token, int64_t count, const tn_tokenizer *tokenizer,
+                           tn_error *err)
+{
+    const multimodal *m = e->model;
+    kind *k = &e->kinds[which];
+    tn_error why = TN_ERROR_INIT;
+    *k = (kind){.count = count};
+    if (m->token[token] < 0)
+        return TN_OK;
+    tn_status status = tn_tokenizer_decode(tokenizer, &m->token[token], 1, false, &k->token, NULL, &why);
+    if (status != TN_OK && (status == TN_E_MEMORY || count > 0))
+        return tn_fail(err, status, why.where, "%s", why.message);
+    if (status == TN_OK && !k->token[0] && count > 0)
+        return tn_fail(err, TN_E_INPUT, "prompt", "the tokenizer has no text for %s %lld", m->token_key[token],
+                       (long long)m->token[token]);
+    if (status == TN_OK && k->token[0])
+        k->place = which == PICTURE && e->marks && e->marks->place ? e->marks->place : k->token;
+    return TN_OK;
+}
+
+tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, const char *text, size_t length,
+                          char **out, size_t *out_length, tn_error *err)
+{
+    if (!media || !tokenizer || !text || !out || !out_length)
+        return tn_fail(err, TN_E_USAGE, "tn_media_expand",
+                       "takes media, the model's tokenizer, a text, and places for the result");
+    const multimodal *m = media->model->flow->shape(media->model->arch_state)->media;
+    expansion e = {.media = media, .model = m, .marks = media_files_marks(m)};
+    *out = NULL;
+    *out_length = 0;
+    tn_status status = find_kind(&e, PICTURE, MULTIMODAL_IMAGE, media->made.count, tokenizer, err);
+    if (status == TN_OK)
+        status = find_kind(&e, SOUND, MULTIMODAL_SOUND, media->heard.count, tokenizer, err);
+    if (status == TN_OK && !(e.out = open_memstream(out, out_length)))
+        status = tn_fail(err, TN_E_MEMORY, "prompt", "out of memory for its text");
+    if (status == TN_OK) {
+        status = write_prompt(&e, text, length, err);
+        bool lost = ferror(e.out) != 0;
+        if ((fclose(e.out) || lost) && status == TN_OK)
+            status = tn_fail(err, TN_E_MEMORY, "prompt", "out of memory for its text");
+    }
+    if (status != TN_OK) {
+        free(*out);
+        *out = NULL;
+    }
+    for (int k = 0; k < KINDS; k++)
+        free(e.kinds[k].token);
+    return status;
+}
