@@ -216,4 +216,4 @@ static void forward(graph_run *r, const void *state, const tower_media *media, t
     free(span);
 }
 
-const tower_kind audio_qwen3_omni_moe = {"Qwen3OmniMoeAudioEncoder", build, free_state, tokens, forward, NULL};
+const tower_kind audio_qwen3_omni_moe = {"Qwen3OmniMoeAudioEncoder", build, free_state, tokens, forward, NULL, NULL};

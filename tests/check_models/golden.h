@@ -15,7 +15,7 @@ typedef struct golden {
     tn_safetensors *expected;
     tn_tensor ids, mask, positions;             /* positions [B,T], or [3,B,T] that the model computes by itself, too */
     tn_tensor logits, bf16, act, truth, greedy; /* act: by kernels that round their activations        */
-    tn_tensor pixels, grid, sizes, sound, sound_mask, token_types, mutual; /* media */
+    tn_tensor pixels, grid, sizes, places, sound, sound_mask, token_types, mutual; /* media */
     tn_tensor image_features, audio_features, deepstack[GOLDEN_DEEP];
     tn_tensor embedding, embedding_bf16, last_hidden; /* in place of logits: of what makes vectors of texts   */
     int32_t deep_count;

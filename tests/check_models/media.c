@@ -23,6 +23,7 @@ static void fill_raw(const golden *g, media *m)
     m->images.pixel_ndim = g->grid.data ? 0 : g->pixels.ndim;
     m->images.pixel_shape = g->pixels.shape;
     m->images.sizes = g->sizes.data;
+    m->images.places = g->places.data;
     m->sounds.mel = g->sound.data;
     m->sounds.count = g->sound.shape[0];
     m->sounds.bins = g->sound.shape[1];
