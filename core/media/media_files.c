@@ -17,7 +17,7 @@ struct tn_media {
 
 static const vit_marks *marks_of(const multimodal *m)
 {
-    return m->vision->largest ? vit_marks_of(m->vision_state) : NULL;
+    return m->vision == &vision_vit ? vit_marks_of(m->vision_state) : NULL;
 }
 
 static tn_status decode_all(const char *const *files, int64_t count, picture *pictures, tn_error *err)
@@ -44,6 +44,7 @@ static void describe(tn_media *m, const tn_model *model)
     m->pictures.pixel_ndim = x->ndim;
     m->pictures.pixel_shape = x->shape;
     m->pictures.sizes = x->sizes;
+    m->pictures.places = x->places;
 }
 
 tn_media *tn_media_images(const tn_model *model, const char *const *files, int64_t count, tn_error *err)
@@ -99,6 +100,7 @@ typedef struct expansion {
     const multimodal *model;
     const vit_marks *marks; /* NULL: none                                                              */
     char *token;            /* the text of the picture's token                                         */
+    char *around[2];        /* the texts of the model's marks before and behind a picture's; NULL: none        */
     FILE *out;
 } expansion;
 
@@ -119,13 +121,13 @@ static int64_t rows_of(const expansion *e, int64_t i, tn_error *err)
 static void write_rows(const expansion *e, int64_t rows, int64_t columns)
 {
     const vit_marks *marks = e->marks;
-    fputs(marks ? marks->before : "", e->out);
+    fputs(e->around[0] ? e->around[0] : marks ? marks->before : "", e->out);
     for (int64_t r = 1; r <= rows; r++) {
         fputs(e->token, e->out);
         if (marks && marks->line && r % columns == 0 && r < rows)
             fputs(marks->line, e->out);
     }
-    fputs(marks ? marks->after : "", e->out);
+    fputs(e->around[1] ? e->around[1] : marks ? marks->after : "", e->out);
 }
 
 /* Crops of a picture stand behind the whole one, each with its own marks. */
@@ -167,6 +169,24 @@ static tn_status write_prompt(const expansion *e, const char *text, size_t lengt
     return status;
 }
 
+static tn_status text_of(const tn_tokenizer *tokenizer, const char *key, int64_t id, char **out, tn_error *err)
+{
+    tn_status status = tn_tokenizer_decode(tokenizer, &id, 1, false, out, NULL, err);
+    if (status == TN_OK && !(*out)[0])
+        status = tn_fail(err, TN_E_INPUT, "prompt", "the tokenizer has no text for %s %lld", key, (long long)id);
+    return status;
+}
+
+static tn_status find_texts(const tn_tokenizer *tokenizer, expansion *e, tn_error *err)
+{
+    static const char *const keys[] = {"boi_token_id", "eoi_token_id"};
+    const multimodal *m = e->model;
+    tn_status status = text_of(tokenizer, m->token_key[MULTIMODAL_IMAGE], m->token[MULTIMODAL_IMAGE], &e->token, err);
+    for (int i = 0; i < 2 && m->marked && status == TN_OK; i++)
+        status = text_of(tokenizer, keys[i], m->marks[i], &e->around[i], err);
+    return status;
+}
+
 tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, const char *text, size_t length,
                           char **out, size_t *out_length, tn_error *err)
 {
@@ -177,10 +197,7 @@ tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, 
     expansion e = {.media = media, .model = m, .marks = marks_of(m)};
     *out = NULL;
     *out_length = 0;
-    tn_status status = tn_tokenizer_decode(tokenizer, &m->token[MULTIMODAL_IMAGE], 1, false, &e.token, NULL, err);
-    if (status == TN_OK && !e.token[0])
-        status = tn_fail(err, TN_E_INPUT, "prompt", "the tokenizer has no text for %s %lld",
-                         m->token_key[MULTIMODAL_IMAGE], (long long)m->token[MULTIMODAL_IMAGE]);
+    tn_status status = find_texts(tokenizer, &e, err);
     if (status == TN_OK && !(e.out = open_memstream(out, out_length)))
         status = tn_fail(err, TN_E_MEMORY, "prompt", "out of memory for its text");
     if (status == TN_OK) {
@@ -194,5 +211,7 @@ tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, 
         *out = NULL;
     }
     free(e.token);
+    free(e.around[0]);
+    free(e.around[1]);
     return status;
 }
