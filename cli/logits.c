@@ -230,7 +230,8 @@ const command command_logits = {
     .missing = "no model given",
     .notes =
         "Beside input_ids: attention_mask, position_ids, and of models that see or hear pixel_values, image_grid_thw,\n"
-        "image_sizes, pixel_values_videos, video_grid_thw, second_per_grid_ts, input_features, mm_token_type_ids,\n"
+        "image_sizes, image_position_ids, pixel_values_videos, video_grid_thw, video_position_ids,\n"
+        "second_per_grid_ts, input_features, mm_token_type_ids,\n"
         "feature_attention_mask, position_ids of three axes. Padding stands on the left of a row and has an\n"
         "attention_mask of 0. hidden.0 is the input of the first layer, hidden.i the output of layer i-1, and the\n"
         "last one the result of the final norm.",

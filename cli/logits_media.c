@@ -103,9 +103,9 @@ static void check_rows(reader *r, const char *name, const tn_tensor *t, int64_t 
                             (long long)t->shape[0], (long long)t->shape[1], (long long)count, (long long)columns);
 }
 
-static bool read_pictures(reader *r, const char *pixels, const char *grid, tn_pictures *p)
+static bool read_pictures(reader *r, const char *pixels, const char *grid, const char *places, tn_pictures *p)
 {
-    tn_tensor x = {0}, g = {0}, s = {0};
+    tn_tensor x = {0}, g = {0}, s = {0}, at = {0};
     p->size = sizeof *p;
     p->pixels = numbers(r, pixels, 2, 5, &x);
     p->grids = integers(r, grid, 2, &g);
@@ -122,6 +122,11 @@ static bool read_pictures(reader *r, const char *pixels, const char *grid, tn_pi
     p->count = p->sizes ? s.shape[0] : x.shape[0];
     if (p->sizes)
         check_rows(r, "image_sizes", &s, p->count, 2);
+    p->places = integers(r, places, 3, &at);
+    if (p->places && (at.shape[0] != x.shape[0] || at.shape[1] != x.shape[1] || at.shape[2] != 2))
+        r->status = tn_fail(r->err, TN_E_INPUT, r->path, "%s is [%lld, %lld, %lld], must be [%lld, %lld, 2]", places,
+                            (long long)at.shape[0], (long long)at.shape[1], (long long)at.shape[2],
+                            (long long)x.shape[0], (long long)x.shape[1]);
     int64_t *shape = keep(r, pixels, sizeof x.shape);
     if (shape)
         memcpy(shape, x.shape, sizeof x.shape);
@@ -182,8 +187,9 @@ tn_status logits_media_read(const tn_safetensors *file, const char *path, int64_
 {
     reader r = {.file = file, .path = path, .media = media, .err = err};
     *media = (logits_media){0};
-    media->has_images = read_pictures(&r, "pixel_values", "image_grid_thw", &media->images);
-    media->has_videos = read_pictures(&r, "pixel_values_videos", "video_grid_thw", &media->videos);
+    media->has_images = read_pictures(&r, "pixel_values", "image_grid_thw", "image_position_ids", &media->images);
+    media->has_videos =
+        read_pictures(&r, "pixel_values_videos", "video_grid_thw", "video_position_ids", &media->videos);
     media->has_sounds = read_sounds(&r, &media->sounds);
     read_seconds(&r);
     read_tokens(&r, rows, tokens);

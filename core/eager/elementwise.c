@@ -11,14 +11,14 @@ typedef struct elementwise_job {
     int64_t width;
     tn_act act;
     vec_xielu xielu; /* alpha_p: also the slope of a leaky ReLU                                     */
-    float number;
+    float number, least;
 } elementwise_job;
 
 /* By comparison, so that a NaN stays one. */
-static void clamp(float *x, int64_t n, float limit)
+static void clamp(float *x, int64_t n, float least, float limit)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+        x[i] = x[i] > limit ? limit : x[i] < least ? least : x[i];
 }
 
 static void change(const elementwise_job *job, int64_t row, float *x, int64_t n)
@@ -30,7 +30,7 @@ static void change(const elementwise_job *job, int64_t row, float *x, int64_t n)
     else if (job->op == TN_OP_SCALE)
         vec_scale(x, n, job->number);
     else if (job->op == TN_OP_CLAMP)
-        clamp(x, n, job->number);
+        clamp(x, n, job->least, job->number);
     else if (job->op == TN_OP_ROW_SCALE)
         vec_scale(x, n, ((const float *)job->s->data)[row * job->s->stride[0]]);
 }
@@ -68,8 +68,11 @@ static tn_status elementwise_forward(const tn_call *call, tn_error *err)
     }
     if (call->op == TN_OP_SCALE)
         job.number = (float)call->site->num[TN_NUM_SCALE];
-    if (call->op == TN_OP_CLAMP)
+    if (call->op == TN_OP_CLAMP) {
+        bool both = call->site->features & TN_HAS_STEP_LIMITS;
         job.number = (float)call->site->num[TN_NUM_LIMIT];
+        job.least = both ? (float)call->site->num[TN_NUM_LEAST] : -job.number;
+    }
     tn_parallel_for(rows_count(job.x), rows_grain(job.width), elementwise_rows, &job);
     return TN_OK;
 }

@@ -212,6 +212,15 @@ static tn_status find_positions(media *m, const tn_batch *batch, const int64_t *
     return status;
 }
 
+int64_t media_id(const media *m, int64_t id)
+{
+    const multimodal *model = m->shape->media;
+    bool stands = false;
+    for (int kind = MULTIMODAL_IMAGE; model && model->replaced && kind < MULTIMODAL_KINDS; kind++)
+        stands |= id == model->token[kind];
+    return stands ? model->pad : id;
+}
+
 void media_position(const media *m, int64_t b, int64_t t, int64_t index, float position[ROPE_AXES])
 {
     int64_t i = b * m->tokens + t;
@@ -242,14 +251,15 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
 
 static bool is_picture(const media *m, int64_t b, int64_t t)
 {
-    return m->kinds && m->kinds[b * m->tokens + t] == MULTIMODAL_IMAGE;
+    int8_t kind = m->kinds ? m->kinds[b * m->tokens + t] : MULTIMODAL_TEXT;
+    return kind == MULTIMODAL_IMAGE || kind == MULTIMODAL_VIDEO;
 }
 
 /* How many tokens from begin on see each other, or (negative) come before any that do. */
 static int64_t mutual_run(const media *m, multimodal_sight sight, int64_t b, int64_t begin, int64_t left, bool begins)
 {
     int64_t n = 1;
-    if (sight != SIGHT_PICTURE)
+    if (sight != SIGHT_PICTURE && sight != SIGHT_NEAR)
         return sight == SIGHT_PROMPT && begins ? left : -left;
     while (n < left && is_picture(m, b, begin + n) == is_picture(m, b, begin))
         n++;

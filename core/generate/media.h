@@ -47,6 +47,9 @@ void media_end(media *m);
 /* A call of tokens alone, with positions or (NULL) counted ones; nothing of it needs media_end. */
 media media_none(const media *m, const int64_t *positions, int64_t tokens);
 
+/* What a token counts as where it is looked up: that of padding where the model replaces those of pictures. */
+int64_t media_id(const media *m, int64_t id);
+
 /* The positions of token t of the call in row b, which is the index-th real one of its row (-1: padding). */
 void media_position(const media *m, int64_t b, int64_t t, int64_t index, float position[ROPE_AXES]);
 

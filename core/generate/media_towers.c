@@ -85,7 +85,24 @@ static tn_status store_made(const feature_job *j, const tn_tensor *from, void *t
 
 /* ---- running a tower ----------------------------------------------------------------------------------- */
 
-static tn_status upload_pixels(feature_job *j, const float *from, tower_media *media)
+/* Pixels in the model's dtype; with centred as 2 (x - 0.5). */
+static void convert_pixels(const float *from, bool centred, tn_dtype dtype, char *to, int64_t count)
+{
+    enum { BLOCK = 1024 };
+    float block[BLOCK];
+    if (!centred) {
+        convert_from_f32(from, dtype, to, count);
+        return;
+    }
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        for (int64_t i = 0; i < n; i++)
+            block[i] = 2 * (from[at + i] - 0.5f);
+        convert_from_f32(block, dtype, to + (size_t)at * tn_dtype_size(dtype), n);
+    }
+}
+
+static tn_status upload_pixels(feature_job *j, const float *from, bool centred, tower_media *media)
 {
     const tn_dtype dtype = j->m->dtype;
     int64_t count = tn_tensor_count(&media->pixels);
@@ -93,7 +110,7 @@ static tn_status upload_pixels(feature_job *j, const float *from, tower_media *m
     void *host = malloc(j->pixel_bytes ? j->pixel_bytes : 1);
     if (!host)
         return no_memory(j->err);
-    convert_from_f32(from, dtype, host, count);
+    convert_pixels(from, centred, dtype, host, count);
     tn_status status = device_alloc(j->m->device, j->pixel_bytes, &j->device_pixels, j->err);
     if (status == TN_OK)
         status = device_upload(j->m->device, j->device_pixels, host, j->pixel_bytes, j->err);
@@ -139,7 +156,7 @@ static tn_status run_tower(feature_job *j, const tower_kind *tower, const void *
         j->arena.observer = j->m->observer;
     }
     if (status == TN_OK)
-        status = upload_pixels(j, from, media);
+        status = upload_pixels(j, from, tower->beside && tower->beside->centred, media);
     if (status == TN_OK)
         status = forward(j, tower, state, media, &rows);
     if (status == TN_OK)
@@ -197,7 +214,7 @@ tn_status media_whole_pictures(const media *m, const tn_pictures *p, tower_media
     if (!sound)
         return tn_fail(err, TN_E_INPUT, "pixel_values",
                        "needs the shape of whole pictures, [pictures, channels, height, width], and at least one");
-    *out = (tower_media){.count = p->count, .sizes = p->sizes};
+    *out = (tower_media){.count = p->count, .sizes = p->sizes, .places = p->places};
     out->pixels = tn_tensor_dense(NULL, m->dtype, p->pixel_ndim, p->pixel_shape);
     return TN_OK;
 }

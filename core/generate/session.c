@@ -219,7 +219,7 @@ static void stay_near(tn_session *s, int64_t tokens)
     int64_t window = 0;
     for (int64_t i = 0; i < s->shape->layers && window == 0; i++)
         window = s->shape->layer[i].window;
-    s->in.has_near = s->cache.joined && window > 0;
+    s->in.has_near = s->cache.joined && window > 0 && !s->shape->near_pictures;
     for (int64_t i = 0; s->in.has_near && i < s->rows * tokens; i++) {
         int64_t most = s->first[i / tokens] + window - 1;
         s->in.near[i] = s->in.index[i] > most ? (int32_t)most : s->in.index[i];
@@ -237,7 +237,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         for (int64_t t = 0; t < tokens; t++) {
             int64_t from = b * all + sink->begin + t, to = b * tokens + t;
             int64_t index = in->index[to];
-            in->ids[to] = batch->ids[from];
+            in->ids[to] = media_id(&s->media, batch->ids[from]);
             media_position(&s->media, b, sink->begin + t, index, in->positions[to]);
             for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
                 sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : in->positions[to][a];

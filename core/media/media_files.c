@@ -9,7 +9,7 @@ enum { MOST_FILES = 4096 };
 
 const vit_marks *media_files_marks(const multimodal *m)
 {
-    return m->vision && m->vision->largest ? vit_marks_of(m->vision_state) : NULL;
+    return m->vision == &vision_vit ? vit_marks_of(m->vision_state) : NULL;
 }
 
 /* ---- pictures ---------------------------------------------------------------------------------------- */
@@ -37,6 +37,7 @@ static void describe_pictures(tn_media *m)
     m->pictures.pixel_ndim = x->ndim;
     m->pictures.pixel_shape = x->shape;
     m->pictures.sizes = x->sizes;
+    m->pictures.places = x->places;
 }
 
 static tn_status make_pictures(tn_media *m, const multimodal *sees, const char *const *files, int64_t count,

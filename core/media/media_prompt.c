@@ -21,6 +21,7 @@ typedef struct expansion {
     const multimodal *model;
     const vit_marks *marks; /* NULL: none                                                              */
     kind kinds[KINDS];
+    char *around[2]; /* the texts of the model's marks before and behind a picture's; NULL: none       */
     FILE *out;
 } expansion;
 
@@ -41,13 +42,13 @@ static int64_t rows_of(const expansion *e, int64_t i, tn_error *err)
 static void write_rows(const expansion *e, int64_t rows, int64_t columns)
 {
     const vit_marks *marks = e->marks;
-    fputs(marks ? marks->before : "", e->out);
+    fputs(e->around[0] ? e->around[0] : marks ? marks->before : "", e->out);
     for (int64_t r = 1; r <= rows; r++) {
         fputs(e->kinds[PICTURE].token, e->out);
         if (marks && marks->line && r % columns == 0 && r < rows)
             fputs(marks->line, e->out);
     }
-    fputs(marks ? marks->after : "", e->out);
+    fputs(e->around[1] ? e->around[1] : marks ? marks->after : "", e->out);
 }
 
 /* Crops of a picture stand behind the whole one, each with its own marks. */
@@ -149,6 +150,27 @@ static tn_status find_kind(expansion *e, int which, multimodal_kind token, int64
     return TN_OK;
 }
 
+static tn_status text_of(const tn_tokenizer *tokenizer, const char *key, int64_t id, char **out, tn_error *err)
+{
+    tn_status status = tn_tokenizer_decode(tokenizer, &id, 1, false, out, NULL, err);
+    if (status == TN_OK && !(*out)[0])
+        status = tn_fail(err, TN_E_INPUT, "prompt", "the tokenizer has no text for %s %lld", key, (long long)id);
+    return status;
+}
+
+static tn_status find_texts(expansion *e, const tn_tokenizer *tokenizer, tn_error *err)
+{
+    static const char *const keys[] = {"boi_token_id", "eoi_token_id"};
+    const multimodal *m = e->model;
+    const tn_media *media = e->media;
+    tn_status status = find_kind(e, PICTURE, MULTIMODAL_IMAGE, media->made.count, tokenizer, err);
+    if (status == TN_OK)
+        status = find_kind(e, SOUND, MULTIMODAL_SOUND, media->heard.count, tokenizer, err);
+    for (int i = 0; i < 2 && m->marked && media->made.count > 0 && status == TN_OK; i++)
+        status = text_of(tokenizer, keys[i], m->marks[i], &e->around[i], err);
+    return status;
+}
+
 tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, const char *text, size_t length,
                           char **out, size_t *out_length, tn_error *err)
 {
@@ -159,9 +181,7 @@ tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, 
     expansion e = {.media = media, .model = m, .marks = media_files_marks(m)};
     *out = NULL;
     *out_length = 0;
-    tn_status status = find_kind(&e, PICTURE, MULTIMODAL_IMAGE, media->made.count, tokenizer, err);
-    if (status == TN_OK)
-        status = find_kind(&e, SOUND, MULTIMODAL_SOUND, media->heard.count, tokenizer, err);
+    tn_status status = find_texts(&e, tokenizer, err);
     if (status == TN_OK && !(e.out = open_memstream(out, out_length)))
         status = tn_fail(err, TN_E_MEMORY, "prompt", "out of memory for its text");
     if (status == TN_OK) {
@@ -176,5 +196,7 @@ tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, 
     }
     for (int k = 0; k < KINDS; k++)
         free(e.kinds[k].token);
+    free(e.around[0]);
+    free(e.around[1]);
     return status;
 }

@@ -145,4 +145,5 @@ static void forward(graph_run *r, const void *state, const tower_media *media, t
     free(span);
 }
 
-const tower_kind audio_qwen2_5_omni = {"Qwen2_5OmniAudioEncoder", build, free_state, tokens, forward, NULL, false};
+const tower_kind audio_qwen2_5_omni = {
+    "Qwen2_5OmniAudioEncoder", build, free_state, tokens, forward, NULL, false, NULL};

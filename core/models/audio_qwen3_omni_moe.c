@@ -216,4 +216,5 @@ static void forward(graph_run *r, const void *state, const tower_media *media, t
     free(span);
 }
 
-const tower_kind audio_qwen3_omni_moe = {"Qwen3OmniMoeAudioEncoder", build, free_state, tokens, forward, NULL, true};
+const tower_kind audio_qwen3_omni_moe = {
+    "Qwen3OmniMoeAudioEncoder", build, free_state, tokens, forward, NULL, true, NULL};

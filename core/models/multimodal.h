@@ -34,6 +34,10 @@ typedef struct multimodal {
     int64_t token[MULTIMODAL_KINDS];         /* the ids that stand for pictures and sounds; -1: none         */
     const char *token_key[MULTIMODAL_KINDS]; /* what config.json calls them                          */
     multimodal_sight sight;
+    bool replaced; /* tokens that stand for pictures and sounds count as the token `pad` wherever they are        */
+    int64_t pad;
+    bool marked; /* the tokens `marks` stand before and behind those of a picture                             */
+    int64_t marks[2];
     bool one_axis;          /* positions count tokens, whatever these stand for                       */
     bool one_picture_token; /* frames of a video are image tokens between video_start and video_end    */
     int64_t video_start, video_end;

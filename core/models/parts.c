@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-const parts_linear_kind parts_conv1d = {"Conv1D", true};
+const parts_linear_kind parts_conv1d = {"Conv1D", true, NULL};
 
 graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
                          graph_site *outer)
@@ -19,6 +19,8 @@ graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, gra
 {
     const build_form form = {.turned = kind && kind->turned};
     graph_module *m = build_module(b, parent, name, kind ? kind->class_name : "Linear");
+    if (kind && kind->inner)
+        m = build_module(b, m, kind->inner, "Linear");
     graph_site *s = build_site(b, m, TN_OP_LINEAR, outer);
     tn_tensor weight, bias_tensor;
     if (!s || !build_tensor_as(b, m, "weight", 2, (int64_t[]){out, in}, &form, &weight))

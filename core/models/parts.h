@@ -8,7 +8,8 @@
 /* What a modeling file makes products with: NULL where it is torch's Linear. */
 typedef struct parts_linear_kind {
     const char *class_name;
-    bool turned; /* files have weights as [in,out]                                                  */
+    bool turned;       /* files have weights as [in,out]                                            */
+    const char *inner; /* the Linear inside, where the module holds one; NULL: it is one            */
 } parts_linear_kind;
 extern const parts_linear_kind parts_conv1d; /* transformers' Conv1D                               */
 

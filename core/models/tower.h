@@ -6,6 +6,8 @@
 #include "graph/build.h"
 #include "run/steps.h"
 
+struct multimodal;
+
 /* Rows of one call of a tower, where it need not be more: what kernels were tried with, and memory that a large picture
  * or a long sound does not enlarge. */
 enum { TOWER_PIECE = 512 };
@@ -14,6 +16,7 @@ enum { TOWER_PIECE = 512 };
 typedef enum multimodal_sight {
     SIGHT_BACK,    /* nothing                                                                         */
     SIGHT_PICTURE, /* of a picture: all of it                                                          */
+    SIGHT_NEAR,    /* the same in layers with a window alone, and no further back than it reaches          */
     SIGHT_PROMPT   /* of a session's first call: all of it                                             */
 } multimodal_sight;
 
@@ -30,6 +33,7 @@ typedef struct tower_media {
     int64_t grid_count;
     int64_t count; /* whole pictures; and their sizes [count, 2] in pixels, or NULL             */
     const int64_t *sizes;
+    const int64_t *places; /* of the patches of whole pictures [count, patches, 2]: x, y, -1 of padding; or NULL */
     const int64_t *frames; /* audio: real frames of each clip [clips], on the host                   */
 } tower_media;
 
@@ -54,11 +58,21 @@ typedef struct tower_kind {
     /* Of towers that take whole pictures: most rows of a call inside it. NULL: patches are given with grids. */
     int64_t (*largest)(const void *state, const tower_media *media);
     bool whole_clips; /* of towers that hear: their processor cuts no clip, and pads to the longest      */
+    const struct tower_beside *beside; /* of one that may be built beside a text model; NULL: it may not        */
 } tower_kind;
+
+/* What there is to a tower beside a text model; config is that of the whole model. */
+typedef struct tower_beside {
+    bool (*knows)(const config_reader *config); /* is its vision_config one that the tower reads                */
+    multimodal_sight (*sight)(const void *state);
+    void (*read_tokens)(const config_reader *config, struct multimodal *m); /* beside the picture's; NULL: none */
+    bool centred; /* pixels of 0 to 1 become -1 to 1, before they are rounded to the model's dtype             */
+} tower_beside;
 
 extern const tower_kind vision_qwen2_vl, vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe,
     vision_qwen3_5, vision_qwen3_5_moe, vision_qwen3_omni_moe, vision_glm4v, vision_glm4v_moe;
-extern const tower_kind vision_vit; /* built of the whole model's config, under its root; name: its model_type */
+extern const tower_kind vision_vit;    /* built of the whole model's config, under its root; name: its model_type */
+extern const tower_kind vision_gemma4; /* likewise                                                        */
 extern const tower_kind audio_qwen2_5_omni, audio_qwen3_omni_moe;
 
 #endif

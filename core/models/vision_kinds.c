@@ -7,7 +7,8 @@
     {                                                                                                                  \
         return vision_build(b, parent, name, config, text_hidden, &(given));                                           \
     }                                                                                                                  \
-    const tower_kind vision_##kind = {#kind, build_##kind, vision_free, vision_tokens, vision_forward, NULL, false};
+    const tower_kind vision_##kind = {#kind,          build_##kind, vision_free, vision_tokens,                        \
+                                      vision_forward, NULL,         false,       NULL};
 
 /* ---- Qwen 2: LayerNorm, MLPs without a gate ----------------------------------------------------------- */
 

@@ -299,4 +299,12 @@ static void *vit_build(graph_builder *b, graph_module *root, const char *name, c
     return NULL;
 }
 
-const tower_kind vision_vit = {"vit", vit_build, vit_free, vit_tokens, vit_forward, vit_largest, false};
+static bool knows(const config_reader *config)
+{
+    config_reader vision = config_child(config, "vision_config");
+    return vit_family_of(config_str(&vision, "model_type", "clip_vision_model")) != NULL;
+}
+
+static const tower_beside beside = {knows, vit_sight, NULL, false};
+
+const tower_kind vision_vit = {"vit", vit_build, vit_free, vit_tokens, vit_forward, vit_largest, false, &beside};

@@ -13,10 +13,11 @@ static const build_alias beside_towers[] = {{"model.", "language_model.model."},
 static const build_alias thinker[] = {{"", "thinker."}, {0}};
 
 /* With a tower of whole pictures. */
-#define SEEING(type, name, inner, key, id)                                                                             \
+#define SEEING_BY(tower, type, name, inner, key, id)                                                                   \
     {                                                                                                                  \
-        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, &vision_vit, key, id         \
+        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, tower, key, id               \
     }
+#define SEEING(type, name, inner, key, id) SEEING_BY(&vision_vit, type, name, inner, key, id)
 #define TEXT_OF(type, name, inner)                                                                                     \
     {                                                                                                                  \
         type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, NULL, NULL, 0                \
@@ -25,7 +26,7 @@ static const build_alias thinker[] = {{"", "thinker."}, {0}};
 static const model_wrapper wrappers[] = {
     SEEING("gemma3", "Gemma3", "gemma3_text", "image_token_index", 262144),
     TEXT_OF("gemma3n", "Gemma3n", "gemma3n_text"),
-    TEXT_OF("gemma4", "Gemma4", "gemma4_text"),
+    SEEING_BY(&vision_gemma4, "gemma4", "Gemma4", "gemma4_text", "image_token_id", 258880),
     SEEING("internvl", "InternVL", "qwen2", "image_token_id", 151667),
     TEXT_OF("llama4", "Llama4", "llama4_text"),
     SEEING("llava", "Llava", "llama", "image_token_index", 32000),
@@ -52,7 +53,7 @@ const model_wrapper *models_wrapper(const char *model_type)
 
 bool models_stands_beside(const char *name)
 {
-    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "image_newline"};
+    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "embed_vision.", "image_newline"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(name, parts[i]))
             return true;

@@ -6,6 +6,7 @@
 #include "base/place.h"
 #include "base/structs.h"
 #include "bind/apply.h"
+#include "models/multimodal.h"
 #include "op/op.h"
 #include "open/generation.h"
 #include "open/trust_device.h"
@@ -193,17 +194,21 @@ static void tell_unread(const tn_model *m)
 {
     size_t count = 0;
     const char *first = NULL;
+    bool hears = false; /* what nothing of this model would                                           */
     const model_shape *shape = m->flow->shape(m->arch_state);
     int64_t layers = shape->layers;
     if (m->wrapper && m->wrapper->text_only && !shape->media)
         notices_add("%s: its text model is used; what sees and hears beside it is not read", m->folder);
     for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
         const char *name = shards_name(m->weights, i);
+        hears |= !shards_taken(m->weights, i) && strstr(name, "audio_tower.");
         if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))
             continue;
         first = first ? first : name;
         count++;
     }
+    if (hears && shape->media && !shape->media->audio)
+        notices_add("%s: what hears beside its text model is not read", m->folder);
     if (count > 0)
         notices_add("%s: %zu of %zu tensors are read by nothing, %s among them; is config.json that of these weights?",
                     m->folder, count, shards_count(m->weights), first);

@@ -82,6 +82,7 @@ typedef struct processed {
     int64_t shape[6];
     int64_t *grids;  /* [count, 3]; or NULL                                                             */
     int64_t *sizes;  /* [count, 2]; or NULL                                                             */
+    int64_t *places; /* [count, patches, 2]: x, y of each patch, -1 of padding; or NULL                     */
     int64_t *parts;  /* [count]: of the pictures of pixels, how many are of each; or NULL: one         */
     int64_t *tokens; /* [count]: rows of the text model that each becomes; or NULL: the model says so      */
 } processed;

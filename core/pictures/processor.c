@@ -10,7 +10,7 @@
 
 static const processor_kind *const kinds[] = {&processor_qwen,     &processor_glm,     &processor_clip,
                                               &processor_siglip,   &processor_pixtral, &processor_llava_next,
-                                              &processor_internvl, &processor_gemma3};
+                                              &processor_internvl, &processor_gemma3,  &processor_gemma4};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 void processor_cut_at(processor *p, int64_t patch)
@@ -63,16 +63,21 @@ static void read_three(const config_reader *c, const char *key, const float *usu
 /* Rescaling and normalising as one step. */
 static void read_levels(const config_reader *c, processor *p)
 {
-    static const float half[3] = {0.5f, 0.5f, 0.5f}, mean[3] = {0.48145466f, 0.4578275f, 0.40821073f},
-                       deviation[3] = {0.26862954f, 0.26130258f, 0.27577711f};
-    bool normal = config_bool(c, "do_normalize", true), rescaled = config_bool(c, "do_rescale", true);
+    static const float mean[][3] = {[LEVELS_CLIP] = {0.48145466f, 0.4578275f, 0.40821073f},
+                                    [LEVELS_HALF] = {0.5f, 0.5f, 0.5f},
+                                    [LEVELS_PLAIN] = {0}};
+    static const float deviation[][3] = {[LEVELS_CLIP] = {0.26862954f, 0.26130258f, 0.27577711f},
+                                         [LEVELS_HALF] = {0.5f, 0.5f, 0.5f},
+                                         [LEVELS_PLAIN] = {1, 1, 1}};
+    processor_levels usual = p->kind->levels;
+    bool normal = config_bool(c, "do_normalize", usual != LEVELS_PLAIN), rescaled = config_bool(c, "do_rescale", true);
     double factor = config_f64(c, "rescale_factor", 1.0 / 255.0);
     if (!(factor > 0 && factor <= 1))
         config_fail(c, "rescale_factor", "is %g, must be above 0 and at most 1", factor);
     float level = rescaled ? (float)(1.0 / factor) : 1.0f;
     if (normal) {
-        read_three(c, "image_mean", p->kind->half ? half : mean, level, p->mean);
-        read_three(c, "image_std", p->kind->half ? half : deviation, level, p->std);
+        read_three(c, "image_mean", mean[usual], level, p->mean);
+        read_three(c, "image_std", deviation[usual], level, p->std);
     }
     for (int i = 0; i < 3 && !normal; i++)
         p->std[i] = level;

@@ -29,10 +29,14 @@ typedef struct processor_job {
     tn_error *err;
 } processor_job;
 
+/* The mean and standard deviation where the file has none: CLIP's; 0.5 both; 0 and 1, by which nothing is normalised
+ * unless the file says so. */
+typedef enum processor_levels { LEVELS_CLIP, LEVELS_HALF, LEVELS_PLAIN } processor_levels;
+
 typedef struct processor_kind {
     const char *name; /* image_processor_type without "Fast" or "Pil"                                     */
     resize_filter filter;
-    bool half; /* the usual mean and standard deviation are 0.5, else CLIP's                              */
+    processor_levels levels;
     void (*read)(const config_reader *c, processor *p);
     tn_status (*run)(processor_job *j);
 } processor_kind;
@@ -51,8 +55,8 @@ tn_status processor_room(processor_job *j, int32_t ndim, const int64_t *shape);
 void processor_planes(const processor *p, const picture *from, int64_t top, int64_t left, int64_t height, int64_t width,
                       float *to, int64_t line, int64_t plane);
 
-/* processor_qwen.c, processor_whole.c, processor_tiles.c */
+/* processor_qwen.c, processor_whole.c, processor_tiles.c, processor_gemma4.c */
 extern const processor_kind processor_qwen, processor_glm, processor_clip, processor_siglip, processor_pixtral,
-    processor_llava_next, processor_internvl, processor_gemma3;
+    processor_llava_next, processor_internvl, processor_gemma3, processor_gemma4;
 
 #endif

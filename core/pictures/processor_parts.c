@@ -10,6 +10,7 @@ void processor_release(processed *p)
     free(p->pixels);
     free(p->grids);
     free(p->sizes);
+    free(p->places);
     free(p->parts);
     free(p->tokens);
     *p = (processed){0};

@@ -116,5 +116,5 @@ static tn_status run_glm(processor_job *j)
     return run(j, true);
 }
 
-const processor_kind processor_qwen = {"Qwen2VLImageProcessor", RESIZE_BICUBIC, false, read_qwen, run_qwen};
-const processor_kind processor_glm = {"Glm4vImageProcessor", RESIZE_BICUBIC, false, read_glm, run_glm};
+const processor_kind processor_qwen = {"Qwen2VLImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_qwen, run_qwen};
+const processor_kind processor_glm = {"Glm4vImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_glm, run_glm};

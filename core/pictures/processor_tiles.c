@@ -264,7 +264,8 @@ static tn_status run_gemma3(processor_job *j)
     return status;
 }
 
-const processor_kind processor_llava_next = {"LlavaNextImageProcessor", RESIZE_BICUBIC, false, read_llava_next,
+const processor_kind processor_llava_next = {"LlavaNextImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_llava_next,
                                              run_llava_next};
-const processor_kind processor_internvl = {"GotOcr2ImageProcessor", RESIZE_BICUBIC, false, read_internvl, run_internvl};
-const processor_kind processor_gemma3 = {"Gemma3ImageProcessor", RESIZE_BILINEAR, true, read_gemma3, run_gemma3};
+const processor_kind processor_internvl = {"GotOcr2ImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_internvl,
+                                           run_internvl};
+const processor_kind processor_gemma3 = {"Gemma3ImageProcessor", RESIZE_BILINEAR, LEVELS_HALF, read_gemma3, run_gemma3};

@@ -127,6 +127,7 @@ static tn_status run_pixtral(processor_job *j)
     return status;
 }
 
-const processor_kind processor_clip = {"CLIPImageProcessor", RESIZE_BICUBIC, false, read_clip, run_clip};
-const processor_kind processor_siglip = {"SiglipImageProcessor", RESIZE_BICUBIC, true, read_siglip, run_siglip};
-const processor_kind processor_pixtral = {"PixtralImageProcessor", RESIZE_BICUBIC, false, read_pixtral, run_pixtral};
+const processor_kind processor_clip = {"CLIPImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_clip, run_clip};
+const processor_kind processor_siglip = {"SiglipImageProcessor", RESIZE_BICUBIC, LEVELS_HALF, read_siglip, run_siglip};
+const processor_kind processor_pixtral = {"PixtralImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_pixtral,
+                                          run_pixtral};

@@ -58,12 +58,14 @@ static int32_t find_kind(kv_cache *c, int64_t window)
 static tn_status allocate_kind(kv_cache *c, cache_kind *kind, tn_error *err)
 {
     size_t slots = (size_t)(c->rows * kind->capacity), tokens = (size_t)(c->rows * c->chunk);
+    kind->pieces = c->near && kind->window > 0 ? (c->chunk + kind->window - 1) / kind->window : 1;
     kind->kv_index = malloc(slots * sizeof(int32_t));
-    kind->packed = malloc(slots * sizeof(int32_t));
+    kind->packed = malloc((size_t)kind->pieces * slots * sizeof(int32_t));
     kind->slot = malloc(tokens * sizeof(int32_t));
     if (!kind->kv_index || !kind->packed || !kind->slot)
         return tn_fail(err, TN_E_MEMORY, "KV cache", "out of memory; use a shorter context");
-    tn_status status = device_alloc(c->device, slots * sizeof(int32_t), &kind->device_index, err);
+    size_t bytes = (size_t)kind->pieces * slots * sizeof(int32_t);
+    tn_status status = device_alloc(c->device, bytes, &kind->device_index, err);
     if (status == TN_OK)
         status = device_alloc(c->device, tokens * sizeof(int32_t), &kind->device_slot, err);
     return status;
@@ -99,7 +101,8 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
                     .context = context,
                     .chunk = chunk,
                     .layers = shape->layers,
-                    .shape = shape->layer};
+                    .shape = shape->layer,
+                    .near = shape->near_pictures};
     c->length = calloc((size_t)rows, sizeof *c->length);
     c->layer_kind = calloc((size_t)c->layers, sizeof *c->layer_kind);
     c->k = calloc((size_t)c->layers, sizeof *c->k);
@@ -139,7 +142,7 @@ void cache_close(kv_cache *c)
     }
     for (int32_t i = 0; i < c->kind_count; i++) {
         cache_kind *kind = &c->kind[i];
-        device_free(c->device, kind->device_index, (size_t)(c->rows * kind->capacity) * sizeof(int32_t));
+        device_free(c->device, kind->device_index, (size_t)(kind->pieces * c->rows * kind->capacity) * sizeof(int32_t));
         device_free(c->device, kind->device_slot, (size_t)(c->rows * c->chunk) * sizeof(int32_t));
         free(kind->kv_index);
         free(kind->packed);
@@ -269,6 +272,13 @@ static tn_tensor cache_tensor(const kv_cache *c, void *data, int64_t capacity, i
     return t;
 }
 
+/* How many pieces the tokens of a call have indices of their own in: of one that is a picture, those that a window
+ * reaches over, whose keys behind its first token stand where that does. */
+static int64_t pieces_of(const kv_cache *c, const cache_kind *kind, int64_t tokens)
+{
+    return c->near && c->joined && kind->window > 0 ? (tokens + kind->window - 1) / kind->window : 1;
+}
+
 static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
 {
     for (int64_t i = 0; i < c->layers; i++) {
@@ -289,6 +299,7 @@ static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
         }
         view->slot = tn_tensor_dense(kind->device_slot, TN_I32, 2, (int64_t[]){c->rows, tokens});
         view->kv_index = tn_tensor_dense(kind->device_index, TN_I32, 2, (int64_t[]){c->rows, used[which]});
+        view->piece = pieces_of(c, kind, tokens) > 1 ? kind->window : 0;
         view->conv = conv_of(c, i);
         view->state = state_of(c, i);
     }
@@ -304,14 +315,17 @@ void cache_measure(kv_cache *c, int64_t tokens)
 
 static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int64_t used, tn_error *err)
 {
-    for (int64_t b = 0; b < c->rows; b++) {
-        int32_t *row = kind->packed + b * used;
+    int64_t pieces = pieces_of(c, kind, tokens);
+    bool joins = c->joined && (kind->window > 0 || !c->near);
+    for (int64_t n = 0; n < pieces * c->rows; n++) {
+        int32_t *row = kind->packed + n * used;
+        int64_t b = n % c->rows, most = joins ? c->joined[b] + n / c->rows * kind->window : 0;
         memcpy(row, kind->kv_index + b * kind->capacity, (size_t)used * sizeof(int32_t));
-        for (int64_t i = 0; c->joined && i < used; i++)
-            row[i] = row[i] > c->joined[b] ? (int32_t)c->joined[b] : row[i];
+        for (int64_t i = 0; joins && i < used; i++)
+            row[i] = row[i] > most ? (int32_t)most : row[i];
     }
-    tn_status status =
-        device_upload(c->device, kind->device_index, kind->packed, (size_t)(c->rows * used) * sizeof(int32_t), err);
+    size_t bytes = (size_t)(pieces * c->rows * used) * sizeof(int32_t);
+    tn_status status = device_upload(c->device, kind->device_index, kind->packed, bytes, err);
     if (status == TN_OK)
         status =
             device_upload(c->device, kind->device_slot, kind->slot, (size_t)(c->rows * tokens) * sizeof(int32_t), err);

@@ -14,7 +14,8 @@ typedef struct cache_kind {
     int64_t held;      /* positions of each row that have memory                       */
     int32_t *kv_index; /* host: [B,C] position in each slot, -1: none                  */
     int32_t *slot;     /* host: [B,chunk] of the call                                  */
-    int32_t *packed;   /* host: [B,S] as uploaded                                      */
+    int32_t *packed;   /* host: [pieces,B,S] as uploaded                               */
+    int64_t pieces;    /* of a chunk, at most, which a picture longer than the window falls into           */
     void *device_index, *device_slot;
 } cache_kind;
 
@@ -33,6 +34,7 @@ typedef struct kv_cache {
     /* [B], or NULL: keys of a row from this position on count as standing there, for the chunks that come: those of a
      * picture, all of whose tokens are in the chunk and see each other. */
     const int64_t *joined;
+    bool near; /* ... in layers with a window alone: none sees further back than that (model_shape.near_pictures) */
     run_cache *view; /* per layer, for the current call                                           */
     size_t bytes;    /* with every position in use                                           */
 } kv_cache;

@@ -124,6 +124,26 @@ void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const 
     perform_step(r, TN_OP_CACHE_APPEND, NULL, RUN_TENSORS(x, slot), RUN_TENSORS(to));
 }
 
+/* Tokens of a picture that is longer than the window: piece after piece. */
+static void attend_pieces(graph_run *r, const graph_site *site, const run_cache *cache, const tn_tensor *q,
+                          const tn_tensor *o)
+{
+    int64_t all = cache->slot.shape[1], before = all - r->tokens;
+    size_t bytes = (size_t)tn_tensor_count(&cache->kv_index) * sizeof(int32_t);
+    for (int64_t at = 0, number = 0; at < all && r->status == TN_OK; at += cache->piece, number++) {
+        int64_t end = at + cache->piece < all ? at + cache->piece : all, begin = at > before ? at : before;
+        tn_tensor kv_index = cache->kv_index;
+        if (kv_index.data)
+            kv_index.data = (char *)kv_index.data + (size_t)number * bytes;
+        if (begin >= end)
+            continue;
+        tn_tensor queries = steps_part(q, 1, begin - before, end - begin);
+        tn_tensor index = steps_part(&r->index, 1, begin - before, end - begin);
+        tn_tensor to = steps_part(o, 1, begin - before, end - begin);
+        perform_site(r, site, RUN_TENSORS(&queries, &cache->k, &cache->v, &index, &kv_index), RUN_TENSORS(&to));
+    }
+}
+
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q)
 {
     const run_cache *cache = &r->cache[layer];
@@ -133,6 +153,8 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     if (site->site.features & TN_HAS_CHOSEN_KEYS)
         perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index, &r->chosen),
                      RUN_TENSORS(&o));
+    else if (cache->piece > 0)
+        attend_pieces(r, site, cache, q, &o);
     else
         perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, index, &cache->kv_index), RUN_TENSORS(&o));
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});

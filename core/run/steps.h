@@ -45,6 +45,8 @@ typedef struct model_shape {
     q_scale_params q_scale;
     learnt_positions learnt;
     bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
+    bool near_pictures; /* tokens of a picture see each other in layers with a window alone, which still holds for
+                           those before them                                                               */
     bool no_head;       /* there are no logits: the checkpoint is that of a base class                          */
     int states_behind;  /* 1: hidden state i is what layer i gives, not what it is given; 0: as most models */
     int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
@@ -58,6 +60,8 @@ typedef struct run_cache {
     tn_tensor index, full_index; /* the same of an indexer's keys, [B,S,1,D] and [B,C,1,D]              */
     tn_tensor slot;              /* [B,T] i32: where each new token goes; -1: nowhere                     */
     tn_tensor kv_index;          /* [B,S] i32: which position lies in a slot; -1: none                    */
+    int64_t piece;               /* > 0: so many tokens of the call each have a kv_index of their own, [pieces,B,S],
+                                    of which kv_index is the first                                        */
     tn_tensor conv;              /* [B,C,F-1]: what a SHORT_CONV goes on with                             */
     tn_tensor state;             /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE or SELECTIVE_SCAN goes on with */
 } run_cache;

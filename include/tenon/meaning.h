@@ -116,7 +116,7 @@ typedef enum tn_layout {
 #define TN_HAS_ALIBI (UINT64_C(1) << 24)          /* attention: keys' positions count: TN_ROLE_DECAY   */
 #define TN_HAS_CHANNEL_DECAY (UINT64_C(1) << 25)  /* GATED_DELTA_RULE: each channel of a key forgets at its own rate */
 #define TN_HAS_CHOSEN_KEYS (UINT64_C(1) << 26)    /* attention: an input says which keys take part    */
-#define TN_HAS_STEP_LIMITS (UINT64_C(1) << 27)    /* scan: steps within TN_NUM_LEAST .. TN_NUM_LIMIT */
+#define TN_HAS_STEP_LIMITS (UINT64_C(1) << 27)    /* scan: steps; CLAMP: within TN_NUM_LEAST .. TN_NUM_LIMIT */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */

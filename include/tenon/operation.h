@@ -106,7 +106,7 @@ typedef enum tn_op {
     TN_OP_SOFTCAP = 68,       /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
     TN_OP_ACT = 69,           /* in x; out act(x), act TN_AXIS_ACT; may alias                      */
     TN_OP_SCALE = 70,         /* in x; out x times TN_NUM_SCALE, one rounding; may alias           */
-    TN_OP_CLAMP = 71,         /* in x; out x within -L .. L, L TN_NUM_LIMIT; may alias             */
+    TN_OP_CLAMP = 71,         /* in x; out x within -L .. L, L TN_NUM_LIMIT, or as TN_HAS_STEP_LIMITS says; may alias */
     TN_OP_COPY = 72,          /* in x; out x with other strides                                    */
     TN_OP_ROW_SCALE = 73,     /* in x [T,A], s [T] f32; out each row times its s, one rounding; may alias */
     TN_OP_EMBEDDING_BAG = 74, /* in ids [T,k] i64, weights [T,k] f32, k TN_DIM_TOP_K; out [T,H]: the sum of weights

@@ -59,10 +59,12 @@ typedef struct tn_pictures {
     int64_t feature_count, deep_count;
     const float *grid_seconds; /* videos: [count], seconds from one grid to the next; NULL: 1       */
     /* Models without grids: pixels are whole pictures of that shape, [count, 3, height, width] or, cut into tiles,
-     * [count, tiles, 3, height, width] or [all tiles, 3, height, width]; patches and width are not looked at. */
+     * [count, tiles, 3, height, width] or [all tiles, 3, height, width], or patches of each with places of their own
+     * [count, patches, 3 * side * side]; patches and width are not looked at. */
     int32_t pixel_ndim;
     const int64_t *pixel_shape; /* [pixel_ndim]                                                      */
     const int64_t *sizes;       /* [count, 2]: image_sizes, height and width in pixels; or NULL         */
+    const int64_t *places;      /* [count, patches, 2]: image_position_ids, x and y, -1 of padding; or NULL */
 } tn_pictures;
 
 /* Sounds of a batch in the same order. */

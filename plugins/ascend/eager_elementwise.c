@@ -53,8 +53,9 @@ static void clamp(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
     tn_tensor wide = npu_widened(r, *x), result = x->dtype == TN_F32 ? *y : wide;
-    float limit = (float)r->call->site->num[TN_NUM_LIMIT];
-    npu_clamp(r, wide, -limit, limit, result);
+    const tn_site *site = r->call->site;
+    float limit = (float)site->num[TN_NUM_LIMIT];
+    npu_clamp(r, wide, site->features & TN_HAS_STEP_LIMITS ? (float)site->num[TN_NUM_LEAST] : -limit, limit, result);
     if (x->dtype != TN_F32)
         npu_copy(r, result, *y);
 }

@@ -51,6 +51,7 @@ static const step steps[] = {
     {"softcap", TN_OP_SOFTCAP, 0, 0, TN_NUM_SOFTCAP, 30},
     {"narrow softcap", TN_OP_SOFTCAP, 0, 0, TN_NUM_SOFTCAP, 0.3},
     {"clamp", TN_OP_CLAMP, 0, 0, TN_NUM_LIMIT, 1.3},
+    {"clamp between", TN_OP_CLAMP, 0, TN_HAS_STEP_LIMITS, TN_NUM_LEAST, -0.7},
     {"scale", TN_OP_SCALE, 0, 0, TN_NUM_SCALE, 0.3},
     {"row scale", TN_OP_ROW_SCALE, 0, 0, 0, 0},
     {"stream mix", TN_OP_STREAM_MIX, 0, 0, 0, 0},

@@ -178,6 +178,8 @@ static void check_file(const processor *p, const tn_safetensors *file, const cha
     report(ok, what, name, text);
     check_integers(file, what, name, "image_grid_thw", x.grids, 3, 0);
     check_integers(file, what, name, "image_sizes", x.sizes, 2, 0);
+    check_integers(file, what, name, "image_position_ids", x.places, 2 * x.shape[0] * x.shape[1], 0);
+    check_integers(file, what, name, "num_soft_tokens_per_image", x.tokens, 1, 0);
     check_integers(file, what, name, "num_patches", x.parts, 1, 0);
     check_integers(file, what, name, "num_crops", x.parts, 1, 1);
     processor_release(&x);

@@ -40,6 +40,7 @@ static void get_all(golden *g)
                 {"video_grid_thw", TN_I64, 2, &g->video_grid},
                 {"second_per_grid_ts", TN_F32, 1, &g->video_seconds},
                 {"video_features", TN_F32, 2, &g->video_features},
+                {"image_position_ids", TN_I64, 3, &g->places},
                 {"input_features", TN_F32, 3, &g->sound},
                 {"feature_attention_mask", TN_I64, 2, &g->sound_mask},
                 {"mm_token_type_ids", TN_I32, 2, &g->token_types},
@@ -50,11 +51,13 @@ static void get_all(golden *g)
                 {"last_hidden_state", TN_F32, 3, &g->last_hidden}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
-    for (int ndim = 4; ndim <= 5 && !g->pixels.data; ndim++)
+    for (int ndim = 3; ndim <= 5 && !g->pixels.data; ndim++)
         get(g, "pixel_values", TN_F32, ndim, &g->pixels);
     if (!g->video_seconds.data)
         get(g, "video_second_per_grid", TN_F32, 1, &g->video_seconds);
     get(g, "token_type_ids", TN_I64, 2, &g->mutual);
+    if (!g->mutual.data)
+        get(g, "mm_token_type_ids", TN_I64, 2, &g->mutual);
     if (!g->positions.data)
         get(g, "position_ids", TN_I64, 2, &g->positions);
     if (!g->positions.data) /* where they may be fractions of a second */

@@ -15,7 +15,7 @@ typedef struct golden {
     tn_safetensors *expected;
     tn_tensor ids, mask, positions;             /* positions [B,T], or [3,B,T] that the model computes by itself, too */
     tn_tensor logits, bf16, act, truth, greedy; /* act: by kernels that round their activations        */
-    tn_tensor pixels, grid, sizes, sound, sound_mask, token_types, mutual; /* media */
+    tn_tensor pixels, grid, sizes, places, sound, sound_mask, token_types, mutual; /* media */
     tn_tensor videos, video_grid, video_seconds;
     tn_tensor image_features, video_features, audio_features, deepstack[GOLDEN_DEEP];
     tn_tensor video_deep[GOLDEN_DEEP]; /* of no file: what the tower made in one pass                        */

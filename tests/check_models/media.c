@@ -38,6 +38,7 @@ static void fill_raw(const golden *g, media *m)
     m->videos.grids = g->video_grid.data;
     m->videos.count = g->video_grid.shape[0];
     m->videos.grid_seconds = g->video_seconds.data;
+    m->images.places = g->places.data;
     m->sounds.mel = g->sound.data;
     m->sounds.count = g->sound.shape[0];
     m->sounds.bins = g->sound.shape[1];

@@ -1,5 +1,5 @@
-/* Tokens whose experts, or keys, another rounding may change. Found by the model without kernels, in f32 and in bf16, so what is
- * judged has no say in it. */
+/* Tokens whose experts, or keys, another rounding may change. Found by the model without kernels, in f32 and in bf16,
+ * so what is judged has no say in it. */
 #include "check.h"
 
 #include "base/convert.h"

@@ -435,7 +435,7 @@ END_TEST
 /* What a processor makes of pictures and sounds: a golden case's file has it beside what comes of it. */
 START_TEST(logits_of_pictures_and_sounds)
 {
-    static const char *const models[] = {"qwen2_vl", "llava_next", "qwen2_5_omni_thinker", "qwen3_vl"};
+    static const char *const models[] = {"qwen2_vl", "llava_next", "qwen2_5_omni_thinker", "qwen3_vl", "gemma4"};
     char in[300], model[256], *out = tempdir_at(tempdir_new(), "out.safetensors");
     tn_error err = TN_ERROR_INIT;
     tn_tensor made, wanted;

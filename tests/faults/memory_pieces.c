@@ -538,6 +538,7 @@ const piece pieces[] = {
     {.name = "see", .path = "qwen2_vl", .work = see},
     {.name = "see_tiles", .path = "llava_next", .work = see},
     {.name = "hear", .path = MODELS "qwen2_5_omni_thinker", .work = hear},
+    {.name = "see_places", .path = "gemma4", .work = see},
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},
@@ -564,15 +565,19 @@ static void put_into_cache(void)
 /* Models that see, with what says how pictures are prepared. */
 static void put_seeing(void)
 {
-    static const char *const models[] = {"qwen2_vl", "llava_next"};
-    static const char tiles[] = "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 16, "
-                                "\"crop_size\": 16, \"image_grid_pinpoints\": [[16, 32], [32, 16], [32, 32]]}";
-    for (int i = 0; i < 2; i++) {
+    static const char *const models[] = {"qwen2_vl", "llava_next", "gemma4"};
+    static const char *const processors[] = {NULL,
+                                             "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 16, "
+                                             "\"crop_size\": 16, \"image_grid_pinpoints\": [[16, 32], [32, 16], "
+                                             "[32, 32]]}",
+                                             "{\"image_processor_type\": \"Gemma4ImageProcessor\", "
+                                             "\"patch_size\": 4, \"pooling_kernel_size\": 2, \"max_soft_tokens\": 70}"};
+    for (int i = 0; i < 3; i++) {
         char *from = tempdir_path("tests/data/models", models[i]), *to = tempdir_path(folder, models[i]);
         mkdir(to, 0700);
         tempdir_copy(from, to);
-        if (i)
-            tempdir_put(to, "preprocessor_config.json", tiles);
+        if (processors[i])
+            tempdir_put(to, "preprocessor_config.json", processors[i]);
         free(from);
         free(to);
     }

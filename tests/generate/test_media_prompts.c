@@ -31,6 +31,8 @@ static tn_tokenizer *tokenizer(const char *folder, const char *token)
     return t;
 }
 
+#define TEN "<P><P><P><P><P><P><P><P><P><P>"
+
 static const struct {
     const char *model, *processor, *token, *text, *expected;
 } cases[] = {
@@ -58,6 +60,12 @@ static const struct {
      "you "
      "see better \n\n<start_of_image><P><P><P><P><end_of_image>\n\n "
      "\n\n<start_of_image><P><P><P><P><end_of_image>\n\n"},
+    /* Of 60 by 100 pixels as many squares of 6 as keep the ratio within 70: six by ten. Marks as the tokenizer has
+       them. */
+    {"gemma4_clipped",
+     "{\"image_processor_type\": \"Gemma4ImageProcessor\", \"patch_size\": 2, \"pooling_kernel_size\": 3, "
+     "\"max_soft_tokens\": 70}",
+     "<P>", "a<P>b", "a<|vision_start|>" TEN TEN TEN TEN TEN TEN "<|vision_end|>b"},
     {"llava",
      "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 16}, "
      "\"crop_size\": {\"height\": 16, \"width\": 16}}",

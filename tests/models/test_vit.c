@@ -15,14 +15,15 @@
 
 #define MODELS "tests/data/models/"
 
-static const char *const cases[] = {"llava", "llava_next", "mistral3", "internvl", "gemma3", "paligemma"};
-enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, CASES };
+static const char *const cases[] = {"llava",  "llava_next", "mistral3",      "internvl",
+                                    "gemma3", "paligemma",  "gemma4_clipped"};
+enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, GEMMA4, CASES };
 
 /* A case's tensors, and a batch of them. */
 typedef struct given {
     tn_safetensors *file;
-    tn_tensor ids, pixels, sizes, features;
-    int64_t shape[5], size[8];
+    tn_tensor ids, pixels, sizes, places, features;
+    int64_t shape[5], size[8], place[256];
     tn_pictures images;
     tn_batch batch;
 } given;
@@ -46,15 +47,20 @@ static given *take(int which)
     ck_assert(tn_safetensors_get(g->file, "pixel_values", &g->pixels));
     ck_assert(tn_safetensors_get(g->file, "image_features", &g->features));
     bool sized = tn_safetensors_get(g->file, "image_sizes", &g->sizes);
+    bool placed = tn_safetensors_get(g->file, "image_position_ids", &g->places);
     memcpy(g->shape, g->pixels.shape, sizeof g->shape);
     if (sized)
         memcpy(g->size, g->sizes.data, (size_t)tn_tensor_count(&g->sizes) * sizeof *g->size);
+    ck_assert(!placed || (size_t)tn_tensor_count(&g->places) * sizeof *g->place <= sizeof g->place);
+    if (placed)
+        memcpy(g->place, g->places.data, (size_t)tn_tensor_count(&g->places) * sizeof *g->place);
     g->images = (tn_pictures){.size = sizeof g->images,
                               .count = sized ? g->sizes.shape[0] : g->pixels.shape[0],
                               .pixels = g->pixels.data,
                               .pixel_ndim = g->pixels.ndim,
                               .pixel_shape = g->shape,
-                              .sizes = sized ? g->size : NULL};
+                              .sizes = sized ? g->size : NULL,
+                              .places = placed ? g->place : NULL};
     g->batch = (tn_batch){
         .size = sizeof g->batch, .rows = 1, .tokens = g->ids.shape[1], .ids = g->ids.data, .images = &g->images};
     return g;
@@ -157,6 +163,83 @@ START_TEST(sizes_that_do_not_fit)
 }
 END_TEST
 
+/* Pictures of 9 by 6 and 6 by 3 patches, 63 with padding; squares of 3 by 3. */
+START_TEST(places_that_do_not_fit)
+{
+    given *g = take(GEMMA4);
+    ck_assert_int_eq(g->shape[1], 63);
+    g->images.places = NULL;
+    expect_refused(g, GEMMA4, "is missing: where the patches of the pictures lie");
+    g = take(GEMMA4);
+    g->place[1] = -1;
+    expect_refused(g, GEMMA4, "patch 0 lies at 0, -1; it must be within 32 by 32, or -1, -1");
+    g = take(GEMMA4);
+    g->place[0] = 32;
+    expect_refused(g, GEMMA4, "patch 0 lies at 32, 0");
+    g = take(GEMMA4);
+    g->place[0] = 31;
+    expect_refused(g, GEMMA4, "the 54 patches of a picture make no squares of 3 by 3");
+    g = take(GEMMA4);
+    for (int i = 0; i < 2 * 54; i++)
+        g->place[i] = 0;
+    expect_refused(g, GEMMA4, "the 54 patches of a picture make no squares of 3 by 3");
+    g = take(GEMMA4);
+    memset(g->place, 0xff, sizeof g->place);
+    expect_refused(g, GEMMA4, "has a picture without patches");
+    g = take(GEMMA4);
+    g->shape[1] = 126;
+    g->shape[0] = g->images.count = 1;
+    for (int i = 63; i < 126; i++)
+        g->place[2 * i] = g->place[2 * i + 1] = -1;
+    expect_refused(g, GEMMA4, "8 tokens stand for images");
+    g = take(GEMMA4);
+    g->shape[1] = 62;
+    expect_refused(g, GEMMA4, "is [2, 62, 12]; it must be 2 pictures of a multiple of 9 patches of 12 numbers");
+    g = take(GEMMA4);
+    g->images.pixel_ndim = 2;
+    expect_refused(g, GEMMA4, "must be [pictures, patches, 3 * patch_size * patch_size]");
+}
+END_TEST
+
+/* Patches say where they lie, so their order does not matter, nor where padding stands. */
+START_TEST(patches_in_another_order)
+{
+    tn_error err = TN_ERROR_INIT;
+    given *g = take(GEMMA4);
+    int64_t patches = g->shape[1], width = g->shape[2], count = 2 * patches;
+    float *pixels = calloc((size_t)(count * width), sizeof *pixels), *plain = room(g), *turned = room(g);
+    suite_keep(pixels, free);
+    ck_assert_msg(run(g, cases[GEMMA4], "cpu", plain, &err) == TN_OK, "%s", err.message);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t from = i / patches * patches + patches - 1 - i % patches;
+        memcpy(pixels + i * width, (const float *)g->pixels.data + from * width, (size_t)width * sizeof *pixels);
+        memcpy(g->place + 2 * i, (const int64_t *)g->places.data + 2 * from, 2 * sizeof *g->place);
+    }
+    g->images.pixels = pixels;
+    ck_assert_msg(run(g, cases[GEMMA4], "cpu", turned, &err) == TN_OK, "%s", err.message);
+    for (int64_t i = 0; i < tn_tensor_count(&g->features); i++)
+        ck_assert_float_eq_tol(plain[i], turned[i], 1e-5f);
+}
+END_TEST
+
+/* Frames of a video are pictures with a token of their own. */
+START_TEST(frames_are_pictures)
+{
+    tn_error err = TN_ERROR_INIT;
+    given *g = take(GEMMA4);
+    int64_t ids[64], tokens = g->batch.tokens;
+    float *images = room(g), *frames = room(g);
+    ck_assert_msg(run(g, cases[GEMMA4], "cpu", images, &err) == TN_OK, "%s", err.message);
+    for (int64_t t = 0; t < tokens; t++)
+        ids[t] = g->batch.ids[t] == 5 ? 6 : g->batch.ids[t];
+    tn_model *m = test_model(cases[GEMMA4], .dtype = "f32");
+    const tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = tokens, .ids = ids, .videos = &g->images};
+    const tn_outputs out = {.size = sizeof out, .video_features = frames};
+    ck_assert_msg(tn_session_run(test_session(m, .context = tokens), &batch, &out, &err) == TN_OK, "%s", err.message);
+    ck_assert_mem_eq(images, frames, (size_t)tn_tensor_count(&g->features) * sizeof *frames);
+}
+END_TEST
+
 /* Tiles behind each other instead of picture by picture. */
 START_TEST(tiles_in_one_row)
 {
@@ -218,6 +301,20 @@ static const struct {
     {GEMMA3, "mm_tokens_per_image", "0", "mm_tokens_per_image"},
     {GEMMA3, "mm_tokens_per_image", "9", NULL},
     {GEMMA3, "vision_config/hidden_size", "16", "vision_tower"},
+    {GEMMA4, "vision_config/head_dim", "6", "it must be a multiple of 4"},
+    {GEMMA4, "vision_config/num_key_value_heads", "3", "which does not divide num_attention_heads 2"},
+    {GEMMA4, "vision_config/pooling_kernel_size", "0", "pooling_kernel_size"},
+    {GEMMA4, "vision_config/position_embedding_size", "8", "position_embedding_table"},
+    {GEMMA4, "vision_config/patch_size", "4", "input_proj.weight"},
+    {GEMMA4, "vision_config/rms_norm_eps", "7", "rms_norm_eps"},
+    {GEMMA4, "vision_config/rope_parameters/rope_theta", "0", "rope_theta"},
+    {GEMMA4, "vision_config/rope_parameters/rope_type", "\"yarn\"", "axial"},
+    {GEMMA4, "vision_config/hidden_activation", "\"swoosh\"", "hidden_activation"},
+    {GEMMA4, "text_config/pad_token_id", "64", "pad_token_id"},
+    {GEMMA4, "text_config/use_bidirectional_attention", "\"some\"", "use_bidirectional_attention"},
+    {GEMMA4, "text_config/use_bidirectional_attention", "null", NULL},
+    {GEMMA4, "vision_config/use_clipped_linears", "false", NULL},
+    {GEMMA4, "vision_config/standardize", NULL, NULL},
     {PALIGEMMA, "text_config/use_bidirectional_attention", "null", NULL},
     {PALIGEMMA, "vision_config/model_type", "\"other_vision_model\"",
      "the tower of 'PaliGemmaForConditionalGeneration' is"},
@@ -255,6 +352,7 @@ int main(void)
     TCase *c = suite_open("whole pictures", 120);
     tcase_add_loop_test(c, the_same_far_away, 0, CASES);
     tcase_add_loop_test(c, a_key, 0, sizeof keys / sizeof *keys);
-    suite_add(c, pictures_that_do_not_fit, sizes_that_do_not_fit, tiles_in_one_row, a_tower_that_is_unknown);
+    suite_add(c, pictures_that_do_not_fit, sizes_that_do_not_fit, tiles_in_one_row, a_tower_that_is_unknown,
+              places_that_do_not_fit, patches_in_another_order, frames_are_pictures);
     return suite_run();
 }
