@@ -180,14 +180,13 @@ static const build_alias beside_names[] = {{"vision_tower.", "vision_tower.visio
                                            {"image_newline", "model.image_newline"},
                                            {0}};
 
-static bool has_tower(const graph_builder *b, const config_reader *config)
+static bool has_tower(const graph_builder *b, const config_reader *config, const vit_projector *projector)
 {
     config_reader vision = config_child(config, "vision_config");
-    const char *type = config_str(&vision, "model_type", "clip_vision_model");
     bool there = shards_is_record(b->weights);
     for (size_t i = 0; i < shards_count(b->weights) && !there; i++)
         there = models_stands_beside(shards_name(b->weights, i));
-    return there && vit_family_of(type) != NULL;
+    return there && projector && vit_family_of(config_str(&vision, "model_type", projector->tower)) != NULL;
 }
 
 void *multimodal_beside(graph_builder *b, const config_reader *config, const config_reader *inner,
@@ -195,7 +194,7 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
 {
     const build_alias *const names = b->outer;
     const vit_projector *projector = vit_projector_of(around->model_type);
-    bool sees = has_tower(b, config);
+    bool sees = has_tower(b, config, projector);
     b->whole_prompt = sees && projector && projector->sight == SIGHT_PROMPT;
     if (!sees && projector && projector->sight == SIGHT_PROMPT)
         return build_fail(b, TN_E_INPUT, around->model_type, "the tower of '%s' is missing: without it, it is no model",

@@ -43,7 +43,7 @@ struct vit_tiles *vit_tiles_build(graph_builder *b, graph_module *root, const co
         return b->status == TN_OK ? build_fail(b, TN_E_MEMORY, "graph", "out of memory for tiles") : NULL;
     t->size = v->spec.rows * v->spec.patch;
     t->side = v->spec.rows;
-    if (v->spec.rows != v->spec.columns || !v->family->positions || (v->family->class_token && !v->drop_first))
+    if (v->spec.rows != v->spec.columns || !v->family->positions || (v->family->class_token && !v->drop))
         config_fail(c, "vision_feature_select_strategy", "must be 'default', and tiles squares of patches");
     read_canvases(c, t);
     t->copy = build_step(b, root, TN_OP_COPY, v->text_hidden);
