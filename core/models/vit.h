@@ -13,6 +13,7 @@ typedef struct vit_marks {
     const char *before, *line; /* line: behind each line of rows but the last; NULL: nothing             */
     const char *after;
     const char *whole, *crops; /* where crops of the picture follow: before it and before them, NULL: nothing */
+    const char *across, *down; /* where tiles of it precede whole and it: between those of a line, behind a line */
 } vit_marks;
 
 /* What a modeling file calls things and has. */

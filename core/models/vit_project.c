@@ -282,7 +282,7 @@ void vit_project_run(graph_run *r, const void *state, const vit_picture *picture
     }
 }
 
-/* As transformers' processors write them (processing_gemma3, processing_internvl). */
+/* As transformers' processors write them (processing_gemma3, processing_internvl, processing_llama4). */
 static const vit_marks gemma3_marks = {.place = "<start_of_image>",
                                        .before = "\n\n<start_of_image>",
                                        .after = "<end_of_image>\n\n",
@@ -290,10 +290,17 @@ static const vit_marks gemma3_marks = {.place = "<start_of_image>",
                                        .crops = " and here are some crops to help you see better "};
 static const vit_marks internvl_marks = {.before = "<img>", .after = "</img>"};
 
+static const vit_marks llama4_marks = {.place = "<|image|>",
+                                       .before = "<|image_start|>",
+                                       .across = "<|tile_x_separator|>",
+                                       .down = "<|tile_y_separator|>",
+                                       .whole = "<|image|>",
+                                       .after = "<|image_end|>"};
+
 static const vit_projector projectors[] = {
     {"llava", "clip_vision_model", -2, false, true, SIGHT_BACK, NULL, false, build_llava},
     {"llava_next", "clip_vision_model", -2, false, true, SIGHT_BACK, NULL, true, build_llava},
-    {"llama4", "llama4_vision_model", 0, true, false, SIGHT_BACK, NULL, false, build_llama4},
+    {"llama4", "llama4_vision_model", 0, true, false, SIGHT_BACK, &llama4_marks, false, build_llama4},
     {"mistral3", "pixtral", -1, false, false, SIGHT_BACK, NULL, false, build_mistral3},
     {"gemma3", "siglip_vision_model", 0, true, false, SIGHT_PICTURE, &gemma3_marks, false, build_gemma3},
     {"internvl", "internvl_vision", -1, true, true, SIGHT_BACK, &internvl_marks, false, build_internvl},

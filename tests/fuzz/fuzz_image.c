@@ -9,7 +9,8 @@ FUZZ_ENTRY(fuzz_image)
 
 enum { PIXELS = 1 << 18 }; /* so that one input takes no second                                         */
 
-static const char *const folders[] = {"clip_small", "pixtral", "internvl", "llava_next", "gemma3_pan", "glm4v"};
+static const char *const folders[] = {"clip_small", "pixtral", "internvl", "llava_next",
+                                      "gemma3_pan", "glm4v",   "llama4"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
 static const processor *opened(int which)
