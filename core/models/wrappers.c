@@ -30,8 +30,8 @@ static const model_wrapper wrappers[] = {
     SEEING("llama4", "Llama4", "llama4_text", "image_token_index", 200092),
     SEEING("llava", "Llava", "llama", "image_token_index", 32000),
     SEEING("llava_next", "LlavaNext", "llama", "image_token_index", 32000),
-    SEEING("paligemma", "PaliGemma", "gemma", "image_token_index", 256000),
     SEEING("mistral3", "Mistral3", "mistral", "image_token_index", 10),
+    SEEING("paligemma", "PaliGemma", "gemma", "image_token_index", 256000),
     {"qwen2_5_omni", "Qwen2_5OmniModel", "thinker_config", "qwen2_5_omni_thinker", thinker, false, NULL, NULL, 0},
 };
 

@@ -2,9 +2,8 @@
 #ifndef TENON_CORE_PROCESSOR_H
 #define TENON_CORE_PROCESSOR_H
 
+#include "checkpoint/canvas.h"
 #include "pictures/pictures.h"
-
-enum { PROCESSOR_CANVASES = 256 };
 
 /* preprocessor_config.json, as far as pictures go. */
 struct processor {
@@ -15,7 +14,7 @@ struct processor {
     int64_t size[2], crop[2];  /* height, width; crop: of the middle                                      */
     int64_t shortest, longest; /* edges, or of Qwen's kind all pixels; 0: none                            */
     int64_t patch, merge, frames;
-    int64_t canvas[PROCESSOR_CANVASES][2], canvases;
+    canvas_list canvases;
     int64_t least_tiles, most_tiles, least_crop;
     bool tiles, thumbnail, bf16;
     bool largest; /* pictures are made as large as the most tiles let them                                    */

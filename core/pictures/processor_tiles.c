@@ -37,9 +37,7 @@ static tn_status store_tiles(processor_job *j, const picture *from, int64_t rows
 
 static void read_llava_next(const config_reader *c, processor *p)
 {
-    static const char key[] = "image_grid_pinpoints";
-    static const int64_t usual[][2] = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
-    int64_t n = config_list(c, key), none = 0;
+    int64_t none = 0;
     p->size[0] = p->size[1] = 224;
     processor_size(c, "size", p->size, &p->shortest, &none);
     processor_need_size(c, "size", p->size, MAX_EDGE);
@@ -47,38 +45,17 @@ static void read_llava_next(const config_reader *c, processor *p)
     processor_size(c, "crop_size", p->crop, &none, &none);
     if (memcmp(p->crop, p->size, sizeof p->crop) != 0)
         config_fail(c, "crop_size", "is another than size, which is not supported");
-    p->canvases = n < 0 ? (int64_t)(sizeof usual / sizeof *usual) : n;
-    if (p->canvases < 1 || p->canvases > PROCESSOR_CANVASES) {
-        config_fail(c, key, "has %lld entries, must have 1 to %d", (long long)n, (int)PROCESSOR_CANVASES);
-        p->canvases = 1;
-    }
-    for (int64_t i = 0; i < p->canvases && *c->status == TN_OK; i++)
-        for (int axis = 0; axis < 2; axis++) {
-            int64_t length = n < 0 ? usual[i][axis] : config_list_pair(c, key, i, axis);
-            p->canvas[i][axis] = length;
-            if (length < p->size[axis] || length % p->size[axis] || length > p->size[axis] * MAX_TILES)
-                config_fail(c, key, "has a canvas of %lld pixels by side; it must be 1 to %d tiles of %lld",
-                            (long long)length, (int)MAX_TILES, (long long)p->size[axis]);
-        }
+    canvas_read(c, p->size, &p->canvases);
+    for (int64_t i = 0; i < p->canvases.count && *c->status == TN_OK; i++)
+        if (p->canvases.size[i][0] % p->size[0] || p->canvases.size[i][1] % p->size[1])
+            config_fail(c, "image_grid_pinpoints",
+                        "has a canvas of %lld by %lld pixels, which tiles of %lld do not fill",
+                        (long long)p->canvases.size[i][0], (long long)p->canvases.size[i][1], (long long)p->size[0]);
 }
 
-/* The canvas that keeps most of the picture's pixels, of these the one with least left over. */
 static const int64_t *best_canvas(const processor *p, const picture *from)
 {
-    const int64_t *best = p->canvas[0];
-    int64_t most = -1, least = INT64_MAX, own = from->height * from->width;
-    for (int64_t i = 0; i < p->canvases; i++) {
-        const int64_t *c = p->canvas[i];
-        double scale = fmin((double)c[1] / (double)from->width, (double)c[0] / (double)from->height);
-        int64_t kept = (int64_t)((double)from->width * scale) * (int64_t)((double)from->height * scale);
-        kept = kept < own ? kept : own;
-        if (kept > most || (kept == most && c[0] * c[1] - kept < least)) {
-            most = kept;
-            least = c[0] * c[1] - kept;
-            best = c;
-        }
-    }
-    return best;
+    return canvas_best(&p->canvases, (int64_t[]){from->height, from->width});
 }
 
 /* The picture at size (height, width) on a black canvas, with so much of it above and to the left. */
