@@ -51,6 +51,24 @@ static void write_rows(const expansion *e, int64_t rows, int64_t columns)
     fputs(e->around[1] ? e->around[1] : marks ? marks->after : "", e->out);
 }
 
+/* Tiles stand line by line before the whole picture, of which there is only that where it is one tile. */
+static tn_status write_tiles(const expansion *e, int64_t i, int64_t rows, tn_error *err)
+{
+    const processed *x = &e->media->made;
+    if (!x->tiles)
+        return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
+                       "makes no tiles, which pictures of this model have; is the file another model's?");
+    int64_t columns = x->tiles[2 * i + 1], last = x->parts[i] - 1;
+    fputs(e->marks->before, e->out);
+    for (int64_t t = 0; t <= last; t++) {
+        fputs(t == last ? e->marks->whole : "", e->out);
+        for (int64_t r = 0; r < rows / x->parts[i]; r++)
+            fputs(e->kinds[PICTURE].token, e->out);
+        fputs(t == last ? e->marks->after : (t + 1) % columns ? e->marks->across : e->marks->down, e->out);
+    }
+    return TN_OK;
+}
+
 /* Crops of a picture stand behind the whole one, each with its own marks. */
 static tn_status write_picture(const expansion *e, int64_t i, tn_error *err)
 {
@@ -58,6 +76,8 @@ static tn_status write_picture(const expansion *e, int64_t i, tn_error *err)
     int64_t rows = rows_of(e, i, err), parts = 1, columns = rows;
     if (rows < 0)
         return TN_E_INPUT;
+    if (e->marks && e->marks->across)
+        return write_tiles(e, i, rows, err);
     if (e->marks && e->marks->line && !x->sizes)
         return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
                        "makes pictures of one size, those of this model have their own; is the file another model's?");

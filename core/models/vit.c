@@ -56,7 +56,7 @@ static void read_norm(const config_reader *c, const vit_family *f, vit_spec *s)
 {
     static const config_word kinds[] = {{"layer_norm", 0}, {"rms_norm", 1}, {0}};
     bool rms = f->norm != NULL;
-    double eps = rms ? f->eps : config_f64(c, "layer_norm_eps", f->eps);
+    double eps = rms || f->fixed ? f->eps : config_f64(c, "layer_norm_eps", f->eps);
     if (f->scale[0])
         rms = config_choice(c, "norm_type", "layer_norm", kinds) != 0;
     s->norm = (parts_norm_kind){.class_name = !rms      ? "LayerNorm"
@@ -86,7 +86,7 @@ static void read_spec(const config_reader *c, const vit_family *f, vit_spec *s)
     s->hidden = config_i64(c, "hidden_size", f->hidden, 1, MAX_WIDTH);
     s->inter = config_i64(c, "intermediate_size", f->inter, 1, MAX_WIDTH);
     s->channels = config_i64(c, "num_channels", 3, 1, 16);
-    s->act = parts_act(c, "hidden_act", f->act);
+    s->act = f->fixed ? TN_ACT_GELU : parts_act(c, "hidden_act", f->act);
     s->qkv_bias = s->o_bias = f->bias;
     read_sides(c, f, s);
     read_heads(c, f, s);
@@ -100,11 +100,12 @@ static void read_spec(const config_reader *c, const vit_family *f, vit_spec *s)
     s->post_norm = !config_bool(c, "use_mean_pooling", true);
 }
 
-/* Behind which block "vision_feature_layer" of the model takes rows: a number, or a list. */
+/* Behind which block "vision_feature_layer" of the model takes rows: a number, or a list. Without a fallback the key
+ * says nothing. */
 static void read_taken(const config_reader *c, int64_t fallback, vit_tower *v)
 {
     static const char key[] = "vision_feature_layer";
-    int64_t n = config_list(c, key), depth = v->spec.depth;
+    int64_t n = fallback ? config_list(c, key) : -1, depth = v->spec.depth;
     v->taken_count = n < 0 ? 1 : n;
     if (v->taken_count < 1 || v->taken_count > VIT_TAKEN) {
         config_fail(c, key, "has %lld entries, 1 to %d are supported", (long long)n, (int)VIT_TAKEN);
@@ -112,7 +113,7 @@ static void read_taken(const config_reader *c, int64_t fallback, vit_tower *v)
         return;
     }
     for (int64_t i = 0; i < v->taken_count && *c->status == TN_OK; i++) {
-        int64_t at = n < 0 ? fallback : config_list_i64(c, key, i);
+        int64_t at = n >= 0 ? config_list_i64(c, key, i) : fallback ? fallback : -1;
         v->taken[i] = at < 0 ? depth + 1 + at : at;
         if (v->taken[i] < 0 || v->taken[i] > depth)
             config_fail(c, key, "is %lld, the tower has %lld layers", (long long)at, (long long)depth);
@@ -123,7 +124,7 @@ static void read_taken(const config_reader *c, int64_t fallback, vit_tower *v)
 static void read_selection(const config_reader *c, vit_tower *v)
 {
     static const config_word ways[] = {{"default", 1}, {"full", 0}, {0}};
-    v->drop_first = config_choice(c, "vision_feature_select_strategy", "default", ways) != 0;
+    v->drop = config_choice(c, "vision_feature_select_strategy", "default", ways) != 0;
 }
 
 /* ---- building ----------------------------------------------------------------------------------- */
@@ -145,17 +146,20 @@ static void build_embeddings(graph_builder *b, graph_module *m, vit_tower *v)
     int64_t count = s->rows * s->columns + (f->class_token != NULL);
     if (f->embeddings)
         m = build_module(b, m, f->embeddings, f->embeddings_class);
-    graph_module *patch = f->patch_inner ? build_module(b, m, f->patch, "InternVLVisionPatchEmbeddings") : m;
-    v->patch = vision_filter(b, patch, f->patch_inner ? f->patch_inner : f->patch, "Conv2d", 4, filter, f->patch_bias);
+    graph_module *patch = f->patch_inner ? build_module(b, m, f->patch, f->patch_class) : m;
+    const char *inner = f->patch_inner ? f->patch_inner : f->patch;
+    v->patch = f->patch_linear
+                   ? parts_linear(b, patch, inner, s->channels * s->patch * s->patch, s->hidden, f->patch_bias, NULL)
+                   : vision_filter(b, patch, inner, "Conv2d", 4, filter, f->patch_bias);
     v->copy = build_step(b, m, TN_OP_COPY, s->hidden);
     if (f->class_token && b->status == TN_OK) {
-        if (f->loose)
+        if (f->loose == 3)
             loose_tensor(b, m, f->class_token, 3, 1, s->hidden, &v->class_token);
         else if (build_tensor(b, m, f->class_token, 1, &s->hidden, &v->class_token))
             v->class_token = tn_tensor_dense(v->class_token.data, b->dtype, 2, (int64_t[]){1, s->hidden});
     }
     if (f->positions && f->loose)
-        loose_tensor(b, m, f->positions, 3, count, s->hidden, &v->positions);
+        loose_tensor(b, m, f->positions, f->loose, count, s->hidden, &v->positions);
     else if (f->positions)
         loose_tensor(b, build_module(b, m, f->positions, "Embedding"), "weight", 2, count, s->hidden, &v->positions);
 }
@@ -220,7 +224,7 @@ static void build_tower(graph_builder *b, graph_module *root, vit_tower *v)
 {
     const vit_family *f = v->family;
     const vit_spec *s = &v->spec;
-    graph_module *m = build_module(b, root, "vision_tower", f->model);
+    graph_module *m = v->module = build_module(b, root, f->tower ? f->tower : "vision_tower", f->model);
     if (m)
         m->apart = true;
     build_embeddings(b, m, v);
@@ -238,8 +242,8 @@ static void build_tower(graph_builder *b, graph_module *root, vit_tower *v)
         v->post_norm = parts_norm(b, m, f->post_norm, &s->norm, s->hidden, false);
     if (!f->by_axes)
         return;
-    const parts_rope_spec rope = {.function = "apply_rotary_pos_emb",
-                                  .style = TN_ROPE_HALF,
+    const parts_rope_spec rope = {.function = f->pairs ? "vision_apply_rotary_emb" : "apply_rotary_pos_emb",
+                                  .style = f->pairs ? TN_ROPE_COMPLEX : TN_ROPE_HALF,
                                   .heads = s->heads,
                                   .kv_heads = s->heads,
                                   .head_dim = s->head_dim,
@@ -258,9 +262,9 @@ static void vit_free(void *state)
     free(v);
 }
 
-static const vit_family *find_family(const config_reader *vision)
+static const vit_family *find_family(const config_reader *vision, const vit_projector *projector)
 {
-    const char *type = config_str(vision, "model_type", "clip_vision_model");
+    const char *type = config_str(vision, "model_type", projector->tower);
     const vit_family *f = vit_family_of(type);
     if (!f)
         config_fail(vision, "model_type", "is '%s', a tower that is not supported", type);
@@ -272,13 +276,15 @@ static void *vit_build(graph_builder *b, graph_module *root, const char *name, c
                        int64_t text_hidden)
 {
     config_reader vision = config_child(config, "vision_config");
-    const vit_family *f = b->status == TN_OK ? find_family(&vision) : NULL;
+    const vit_projector *projector = vit_projector_of(name);
+    const vit_family *f = b->status == TN_OK ? find_family(&vision, projector) : NULL;
     vit_tower *v = f && b->status == TN_OK ? calloc(1, sizeof *v) : NULL;
     if (!v)
         return b->status == TN_OK ? build_fail(b, TN_E_MEMORY, "graph", "out of memory for a vision tower") : NULL;
     v->family = f;
     v->text_hidden = text_hidden;
-    v->projector = vit_projector_of(name);
+    v->projector = projector;
+    v->drop = f->class_last;
     v->spec.post_norm = f->post_norm && v->projector->last;
     read_spec(&vision, f, &v->spec);
     read_taken(config, v->projector->layer, v);
@@ -301,8 +307,9 @@ static void *vit_build(graph_builder *b, graph_module *root, const char *name, c
 
 static bool knows(const config_reader *config)
 {
+    const vit_projector *projector = vit_projector_of(config_str(config, "model_type", ""));
     config_reader vision = config_child(config, "vision_config");
-    return vit_family_of(config_str(&vision, "model_type", "clip_vision_model")) != NULL;
+    return projector && vit_family_of(config_str(&vision, "model_type", projector->tower)) != NULL;
 }
 
 static const tower_beside beside = {knows, vit_sight, NULL, false};

@@ -13,22 +13,30 @@ typedef struct vit_marks {
     const char *before, *line; /* line: behind each line of rows but the last; NULL: nothing             */
     const char *after;
     const char *whole, *crops; /* where crops of the picture follow: before it and before them, NULL: nothing */
+    const char *across, *down; /* where tiles of it precede whole and it: between those of a line, behind a line */
 } vit_marks;
 
 /* What a modeling file calls things and has. */
 typedef struct vit_family {
     const char *model_type, *scope;
+    const char *tower; /* module; NULL: vision_tower                                               */
     const char *model, *inside, *list_class, *block, *attention, *mlp, *norm; /* classes; norm NULL: LayerNorm */
     const char *embeddings, *embeddings_class;                                /* module; NULL: the tower itself */
     const char *patch, *patch_inner; /* the convolution, and where it lies deeper its own name                */
+    const char *patch_class;         /* ... and of what it lies in                                            */
     const char *class_token;         /* of shape [C], or [1,1,C] beside positions of [1,S,C]; NULL: none       */
     const char *positions;           /* module of a table [S,C]; with .loose the tensor itself; NULL: none     */
+    int32_t loose;                   /* ... of so many dimensions                                              */
     const char *pre_norm, *post_norm, *around, *list;
     const char *norm1, *norm2, *attn, *o;
     const char *mlp_name;
     const parts_mlp_names *mlp_names;
     const char *scale[2]; /* of what attention and MLP give; NULL: none                                     */
-    bool loose, patch_bias, gated, bias, by_axes;
+    bool patch_bias, gated, bias, by_axes;
+    bool patch_linear;      /* a matrix instead of a convolution                                            */
+    bool class_last;        /* the class token stands behind the patches, and is never taken                */
+    bool pairs;             /* rotations are of pairs, columns before rows, both from 1; else of halves     */
+    bool fixed;             /* act and eps are the file's own, whatever config.json says                    */
     const vit_marks *marks; /* with any projector; NULL: the projector's                               */
     bool may_differ;        /* pictures have sizes of their own                                                     */
     const char *act;
@@ -63,8 +71,9 @@ typedef struct vit_tower {
     tn_tensor class_token, positions; /* no data: none                                                 */
     vit_block *blocks;
     int64_t taken[VIT_TAKEN], taken_count; /* behind how many blocks rows are taken                        */
-    bool drop_first;                       /* the first row of a picture is left out                        */
+    bool drop; /* a picture's first row is left out, or the last one of .class_last                            */
     int64_t text_hidden;
+    graph_module *module;
     const vit_projector *projector;
     void *project; /* its state                                                                            */
     struct vit_tiles *tiles;
@@ -78,8 +87,9 @@ typedef struct vit_picture {
 /* How rows of patches become those of the text model. */
 struct vit_projector {
     const char *model_type; /* of the model around                                                      */
-    int64_t layer;          /* default of vision_feature_layer                                          */
-    bool last;              /* where that is -1, the tower's last norm counts                           */
+    const char *tower;      /* model_type of a vision_config that says none                             */
+    int64_t layer;          /* default of vision_feature_layer; 0: the last, whatever that says         */
+    bool last;              /* where that is the last, the tower's last norm counts                     */
     bool selects;           /* vision_feature_select_strategy may leave out a picture's first row        */
     multimodal_sight sight; /* of tokens in the text model                                             */
     const vit_marks *marks; /* NULL: none                                                              */

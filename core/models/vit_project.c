@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MERGE = 64 };
+enum { MAX_MERGE = 64, MAX_SIZE = 1 << 20 };
 
 /* What they have, some of them each. */
 typedef struct projector {
-    graph_site *norm, *merge, *first, *second;
-    const tn_site *act, *copy, *mean;
+    graph_site *norm, *merge, *inner[2], *second; /* inner: with act behind each                       */
+    const tn_site *act, *copy;
     int64_t side;    /* patches by side that become one row; 1: each its own                          */
     bool means;      /* ... their mean; else side by side:                                            */
     bool by_channel; /* all of one channel together; else all of one patch                            */
@@ -45,17 +45,22 @@ static graph_module *module_of(graph_builder *b, graph_module *root, const char 
     return m;
 }
 
+static const tn_site *act_step(graph_builder *b, const graph_module *m, tn_act act, int64_t width)
+{
+    tn_site *step = build_step(b, m, TN_OP_ACT, width);
+    if (step)
+        step->meaning[TN_AXIS_ACT] = (int32_t)act;
+    return step;
+}
+
 /* linear_1, an activation, linear_2. */
 static void build_two(graph_builder *b, graph_module *m, const config_reader *c, const vit_tower *v, int64_t width,
                       bool bias, projector *p)
 {
     tn_act act = parts_act(c, "projector_hidden_act", "gelu");
-    p->first = parts_linear(b, m, "linear_1", width, v->text_hidden, bias, NULL);
+    p->inner[0] = parts_linear(b, m, "linear_1", width, v->text_hidden, bias, NULL);
     p->second = parts_linear(b, m, "linear_2", v->text_hidden, v->text_hidden, bias, NULL);
-    tn_site *step = build_step(b, m, TN_OP_ACT, v->text_hidden);
-    if (step)
-        step->meaning[TN_AXIS_ACT] = (int32_t)act;
-    p->act = step;
+    p->act = act_step(b, m, act, v->text_hidden);
     p->copy = build_step(b, m, TN_OP_COPY, width);
 }
 
@@ -90,6 +95,17 @@ static void *build_mistral3(graph_builder *b, graph_module *root, const config_r
     return built(b, p);
 }
 
+/* Patches by side of a square that becomes one row: key says how many rows become of one, by side. */
+static int64_t shuffle_side(const config_reader *c, const char *key)
+{
+    double ratio = config_f64(c, key, 0.5);
+    int64_t side = ratio > 0.01 && ratio <= 1 ? (int64_t)(1 / ratio + 0.5) : 0;
+    if (side >= 1 && (double)side * ratio == 1.0)
+        return side;
+    config_fail(c, key, "is %g; it must be 1, 1/2, 1/4 ...", ratio);
+    return 1;
+}
+
 static void *build_internvl(graph_builder *b, graph_module *root, const config_reader *c, const vit_tower *v,
                             int64_t width)
 {
@@ -97,12 +113,7 @@ static void *build_internvl(graph_builder *b, graph_module *root, const config_r
     if (!p)
         return NULL;
     const parts_norm_kind norm = {.class_name = "LayerNorm", .eps = 1e-5, .layer_norm = true, .bias = true};
-    double ratio = config_f64(c, "downsample_ratio", 0.5);
-    p->side = ratio > 0.01 && ratio <= 1 ? (int64_t)(1 / ratio + 0.5) : 0;
-    if (p->side < 1 || (double)p->side * ratio != 1.0) {
-        config_fail(c, "downsample_ratio", "is %g; it must be 1, 1/2, 1/4 ...", ratio);
-        p->side = 1;
-    }
+    p->side = shuffle_side(c, "downsample_ratio");
     graph_module *m = module_of(b, root, "InternVLMultiModalProjector");
     width *= p->side * p->side;
     p->norm = parts_norm(b, m, "layer_norm", &norm, width, false);
@@ -148,6 +159,42 @@ static void *build_paligemma(graph_builder *b, graph_module *root, const config_
         return NULL;
     p->second = parts_linear(b, module_of(b, root, "PaliGemmaMultiModalProjector"), "linear", width, v->text_hidden,
                              true, NULL);
+    return built(b, p);
+}
+
+/* A size of vision_config that the shapes of what is around it leave no choice. */
+static void need_size(const config_reader *c, const char *key, int64_t fallback, int64_t needed)
+{
+    int64_t size = config_i64(c, key, fallback, 1, MAX_SIZE);
+    if (size != needed)
+        config_fail(c, key, "is %lld, the rows there are %lld wide", (long long)size, (long long)needed);
+}
+
+/* Squares of patches, two matrices inside the tower, one more behind it. */
+static void *build_llama4(graph_builder *b, graph_module *root, const config_reader *c, const vit_tower *v,
+                          int64_t width)
+{
+    projector *p = allocate(b, width);
+    config_reader vision = config_child(c, "vision_config");
+    if (!p)
+        return NULL;
+    p->side = shuffle_side(&vision, "pixel_shuffle_ratio");
+    if (v->spec.rows != v->spec.columns || v->spec.rows % p->side)
+        config_fail(&vision, "pixel_shuffle_ratio", "is 1/%lld, which does not divide the %lld by %lld patches",
+                    (long long)p->side, (long long)v->spec.rows, (long long)v->spec.columns);
+    int64_t inner = config_i64(&vision, "projector_input_dim", 4096, 1, MAX_SIZE);
+    width *= p->side * p->side;
+    need_size(&vision, "intermediate_size", v->spec.inter, width);
+    need_size(&vision, "projector_output_dim", 4096, inner);
+    need_size(&vision, "vision_output_dim", 7680, inner);
+    graph_module *m = build_module(b, v->module, "vision_adapter", "Llama4VisionPixelShuffleMLP");
+    m = build_module(b, m, "mlp", "Llama4VisionMLP2");
+    p->inner[0] = parts_linear(b, m, "fc1", width, inner, false, NULL);
+    p->inner[1] = parts_linear(b, m, "fc2", inner, inner, false, NULL);
+    p->act = act_step(b, m, TN_ACT_GELU, inner);
+    p->copy = build_step(b, m, TN_OP_COPY, width);
+    p->second = parts_linear(b, module_of(b, root, "Llama4MultiModalProjector"), "linear_1", inner, v->text_hidden,
+                             false, NULL);
     return built(b, p);
 }
 
@@ -226,8 +273,8 @@ void vit_project_run(graph_run *r, const void *state, const vit_picture *picture
             part = steps_linear(r, p->merge, &part);
         else if (p->norm)
             steps_norm_in_place(r, p->norm, &part);
-        if (p->first) {
-            part = steps_linear(r, p->first, &part);
+        for (int i = 0; i < 2 && p->inner[i]; i++) {
+            part = steps_linear(r, p->inner[i], &part);
             steps_change(r, p->act, &part);
         }
         steps_linear_into(r, p->second, &part, &to);
@@ -235,7 +282,7 @@ void vit_project_run(graph_run *r, const void *state, const vit_picture *picture
     }
 }
 
-/* As transformers' processors write them (processing_gemma3, processing_internvl). */
+/* As transformers' processors write them (processing_gemma3, processing_internvl, processing_llama4). */
 static const vit_marks gemma3_marks = {.place = "<start_of_image>",
                                        .before = "\n\n<start_of_image>",
                                        .after = "<end_of_image>\n\n",
@@ -243,13 +290,21 @@ static const vit_marks gemma3_marks = {.place = "<start_of_image>",
                                        .crops = " and here are some crops to help you see better "};
 static const vit_marks internvl_marks = {.before = "<img>", .after = "</img>"};
 
+static const vit_marks llama4_marks = {.place = "<|image|>",
+                                       .before = "<|image_start|>",
+                                       .across = "<|tile_x_separator|>",
+                                       .down = "<|tile_y_separator|>",
+                                       .whole = "<|image|>",
+                                       .after = "<|image_end|>"};
+
 static const vit_projector projectors[] = {
-    {"llava", -2, false, true, SIGHT_BACK, NULL, false, build_llava},
-    {"llava_next", -2, false, true, SIGHT_BACK, NULL, true, build_llava},
-    {"mistral3", -1, false, false, SIGHT_BACK, NULL, false, build_mistral3},
-    {"gemma3", -1, true, false, SIGHT_PICTURE, &gemma3_marks, false, build_gemma3},
-    {"internvl", -1, true, true, SIGHT_BACK, &internvl_marks, false, build_internvl},
-    {"paligemma", -1, true, false, SIGHT_PROMPT, NULL, false, build_paligemma},
+    {"llava", "clip_vision_model", -2, false, true, SIGHT_BACK, NULL, false, build_llava},
+    {"llava_next", "clip_vision_model", -2, false, true, SIGHT_BACK, NULL, true, build_llava},
+    {"llama4", "llama4_vision_model", 0, true, false, SIGHT_BACK, &llama4_marks, false, build_llama4},
+    {"mistral3", "pixtral", -1, false, false, SIGHT_BACK, NULL, false, build_mistral3},
+    {"gemma3", "siglip_vision_model", 0, true, false, SIGHT_PICTURE, &gemma3_marks, false, build_gemma3},
+    {"internvl", "internvl_vision", -1, true, true, SIGHT_BACK, &internvl_marks, false, build_internvl},
+    {"paligemma", "siglip_vision_model", 0, true, false, SIGHT_PROMPT, NULL, false, build_paligemma},
 };
 
 int64_t vit_unit(const void *state)

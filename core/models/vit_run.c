@@ -98,7 +98,7 @@ static int64_t rows_inside(const vit_tower *v, const vit_picture *p)
 
 static int64_t rows_projected(const vit_tower *v, const vit_picture *p, tn_error *err)
 {
-    int64_t inside = rows_inside(v, p) - v->drop_first, rows = vit_project_rows(v->project, p, inside);
+    int64_t inside = rows_inside(v, p) - v->drop, rows = vit_project_rows(v->project, p, inside);
     if (rows > 0)
         return rows;
     tn_fail(err, TN_E_INPUT, "pixel_values", "a picture of %lld by %lld patches (%lld rows) cannot be projected",
@@ -207,12 +207,13 @@ static tn_tensor unfold(const vit_pass *p)
 static void embed(vit_pass *p)
 {
     const vit_tower *v = p->v;
-    int64_t first = v->family->class_token != NULL, rows = p->h.shape[0];
+    int64_t token = v->family->class_token != NULL, rows = p->h.shape[0];
+    bool last = v->family->class_last;
     size_t mark = arena_mark(p->r->arena);
-    tn_tensor patches = unfold(p), to = steps_part(&p->h, 0, first, rows - first);
+    tn_tensor patches = unfold(p), to = steps_part(&p->h, 0, last ? 0 : token, rows - token);
     vit_linear(p->r, v->patch, &patches, &to);
-    if (first) {
-        tn_tensor own = steps_part(&p->h, 0, 0, 1);
+    if (token) {
+        tn_tensor own = steps_part(&p->h, 0, last ? rows - 1 : 0, 1);
         steps_copy(p->r, v->copy, &v->class_token, &own);
     }
     if (v->family->positions)
@@ -222,12 +223,25 @@ static void embed(vit_pass *p)
     arena_release(p->r->arena, mark);
 }
 
-/* ---- rotation: row and column have every second frequency each -------------------------------------- */
+/* ---- rotation: by row and column --------------------------------------------------------------------- */
+
+/* Of frequency i of half a head at row `at`. Row and column have every second frequency of a head each; of pairs, all
+ * of half a head. What is no patch stands still. */
+static float angle_of(const vit_pass *p, int64_t at, int64_t i)
+{
+    const vit_spec *s = &p->v->spec;
+    bool pairs = p->v->family->pairs, second = i >= s->head_dim / 4, down = pairs == second;
+    int64_t step = second ? i - s->head_dim / 4 : i, columns = p->picture.columns;
+    int64_t place = (down ? at / columns : at % columns) + pairs, frequency = 2 * step + (second && !pairs);
+    float inverse = 1.0f / powf((float)s->theta, (float)(2 * frequency) / (float)s->head_dim);
+    return at < p->picture.rows * columns ? (float)place * inverse : 0;
+}
 
 static void send_rotation(vit_pass *p)
 {
     const vit_spec *s = &p->v->spec;
     graph_run *r = p->r;
+    tn_dtype dtype = p->v->family->pairs ? TN_F32 : r->dtype;
     int64_t rows = p->h.shape[0], half = s->head_dim / 2, shape[] = {1, rows, s->head_dim};
     int64_t count = rows * s->head_dim;
     float *angle = NULL, *value = NULL;
@@ -235,26 +249,20 @@ static void send_rotation(vit_pass *p)
     if (r->status == TN_OK && !r->arena->measuring) {
         angle = malloc((size_t)count * sizeof *angle);
         value = malloc((size_t)count * sizeof *value);
-        cosine = malloc((size_t)count * tn_dtype_size(r->dtype));
-        sine = malloc((size_t)count * tn_dtype_size(r->dtype));
+        cosine = malloc((size_t)count * tn_dtype_size(dtype));
+        sine = malloc((size_t)count * tn_dtype_size(dtype));
         if (!angle || !value || !cosine || !sine)
             r->status = tn_fail(r->err, TN_E_MEMORY, "pixels", "out of memory for angles; free some memory");
     }
-    for (int64_t i = 0; i < count && sine && r->status == TN_OK; i++) {
-        int64_t at = i / s->head_dim, f = i % s->head_dim % half;
-        bool down = f < half / 2;
-        int64_t place = down ? at / p->picture.columns : at % p->picture.columns;
-        int64_t frequency = down ? 2 * f : 2 * (f - half / 2) + 1;
-        float inverse = 1.0f / powf((float)s->theta, (float)(2 * frequency) / (float)s->head_dim);
-        angle[i] = (float)place * inverse;
-    }
+    for (int64_t i = 0; i < count && sine && r->status == TN_OK; i++)
+        angle[i] = angle_of(p, i / s->head_dim, i % s->head_dim % half);
     for (int turn = 0; turn < 2 && sine && r->status == TN_OK; turn++) {
         for (int64_t i = 0; i < count; i++)
             value[i] = turn ? sinf(angle[i]) : cosf(angle[i]);
-        convert_from_f32(value, r->dtype, turn ? sine : cosine, count);
+        convert_from_f32(value, dtype, turn ? sine : cosine, count);
     }
-    p->cosine = steps_upload(r, r->dtype, 3, shape, cosine);
-    p->sine = steps_upload(r, r->dtype, 3, shape, sine);
+    p->cosine = steps_upload(r, dtype, 3, shape, cosine);
+    p->sine = steps_upload(r, dtype, 3, shape, sine);
     free(angle);
     free(value);
     free(cosine);
@@ -349,7 +357,8 @@ static void run_picture(vit_pass *p, const tn_tensor *y)
     }
     if (v->post_norm)
         steps_norm_in_place(r, v->post_norm, &p->h);
-    tn_tensor x = steps_part(v->taken_count > 1 ? &p->taken : &p->h, 0, v->drop_first, rows - v->drop_first);
+    int64_t first = v->drop && !v->family->class_last;
+    tn_tensor x = steps_part(v->taken_count > 1 ? &p->taken : &p->h, 0, first, rows - v->drop);
     vit_project_run(r, v->project, &p->picture, &x, y);
     arena_release(r->arena, mark);
 }

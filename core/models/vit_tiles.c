@@ -2,39 +2,18 @@
  * by line, without what was added to fill the canvas, a row "image_newline" behind each line. */
 #include "models/vit.h"
 
+#include "checkpoint/canvas.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_CANVASES = 256, MAX_TILES = 64 };
-
 struct vit_tiles {
-    int64_t canvas[MAX_CANVASES][2]; /* height, width                                                     */
-    int64_t canvases;
+    canvas_list canvases;
     int64_t size; /* of a tile's side in pixels                                                         */
     int64_t side; /* in rows of the text model                                                          */
     tn_tensor newline;
     const tn_site *copy;
 };
-
-static void read_canvases(const config_reader *c, struct vit_tiles *t)
-{
-    static const char key[] = "image_grid_pinpoints";
-    static const int64_t usual[][2] = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
-    int64_t n = config_list(c, key);
-    t->canvases = n < 0 ? (int64_t)(sizeof usual / sizeof *usual) : n;
-    if (t->canvases < 1 || t->canvases > MAX_CANVASES) {
-        config_fail(c, key, "has %lld entries, must have 1 to %d", (long long)n, (int)MAX_CANVASES);
-        t->canvases = 1;
-    }
-    for (int64_t i = 0; i < t->canvases && *c->status == TN_OK; i++)
-        for (int axis = 0; axis < 2; axis++) {
-            int64_t length = n < 0 ? usual[i][axis] : config_list_pair(c, key, i, axis);
-            t->canvas[i][axis] = length;
-            if (length < t->size || length > t->size * MAX_TILES)
-                config_fail(c, key, "has a canvas of %lld pixels by side, tiles have %lld; 1 to %d of them must fit",
-                            (long long)length, (long long)t->size, (int)MAX_TILES);
-        }
-}
 
 struct vit_tiles *vit_tiles_build(graph_builder *b, graph_module *root, const config_reader *c, const vit_tower *v)
 {
@@ -43,9 +22,9 @@ struct vit_tiles *vit_tiles_build(graph_builder *b, graph_module *root, const co
         return b->status == TN_OK ? build_fail(b, TN_E_MEMORY, "graph", "out of memory for tiles") : NULL;
     t->size = v->spec.rows * v->spec.patch;
     t->side = v->spec.rows;
-    if (v->spec.rows != v->spec.columns || !v->family->positions || (v->family->class_token && !v->drop_first))
+    if (v->spec.rows != v->spec.columns || !v->family->positions || (v->family->class_token && !v->drop))
         config_fail(c, "vision_feature_select_strategy", "must be 'default', and tiles squares of patches");
-    read_canvases(c, t);
+    canvas_read(c, (int64_t[]){t->size, t->size}, &t->canvases);
     t->copy = build_step(b, root, TN_OP_COPY, v->text_hidden);
     build_tensor(b, root, "image_newline", 1, &v->text_hidden, &t->newline);
     if (b->status == TN_OK)
@@ -54,24 +33,11 @@ struct vit_tiles *vit_tiles_build(graph_builder *b, graph_module *root, const co
     return NULL;
 }
 
-/* The canvas that keeps most of the picture's pixels, of these the one with least left over. */
 void vit_tiles_grid(const struct vit_tiles *t, const int64_t size[2], int64_t grid[2])
 {
-    int64_t best = 0, most = -1, least = INT64_MAX;
-    for (int64_t i = 0; i < t->canvases; i++) {
-        double down = (double)t->canvas[i][0] / (double)size[0], across = (double)t->canvas[i][1] / (double)size[1];
-        double scale = across < down ? across : down;
-        int64_t kept = (int64_t)((double)size[1] * scale) * (int64_t)((double)size[0] * scale);
-        kept = kept < size[0] * size[1] ? kept : size[0] * size[1];
-        int64_t wasted = t->canvas[i][0] * t->canvas[i][1] - kept;
-        if (kept > most || (kept == most && wasted < least)) {
-            most = kept;
-            least = wasted;
-            best = i;
-        }
-    }
-    grid[0] = t->canvas[best][0] / t->size;
-    grid[1] = t->canvas[best][1] / t->size;
+    const int64_t *canvas = canvas_best(&t->canvases, size);
+    for (int axis = 0; axis < 2; axis++)
+        grid[axis] = canvas[axis] / t->size;
 }
 
 /* What of the tiles' lines and columns is the picture: the rest was added on both sides alike. */

@@ -28,11 +28,11 @@ static const model_wrapper wrappers[] = {
     TEXT_OF("gemma3n", "Gemma3n", "gemma3n_text"),
     SEEING_BY(&vision_gemma4, "gemma4", "Gemma4", "gemma4_text", "image_token_id", 258880),
     SEEING("internvl", "InternVL", "qwen2", "image_token_id", 151667),
-    TEXT_OF("llama4", "Llama4", "llama4_text"),
+    SEEING("llama4", "Llama4", "llama4_text", "image_token_index", 200092),
     SEEING("llava", "Llava", "llama", "image_token_index", 32000),
     SEEING("llava_next", "LlavaNext", "llama", "image_token_index", 32000),
-    SEEING("paligemma", "PaliGemma", "gemma", "image_token_index", 256000),
     SEEING("mistral3", "Mistral3", "mistral", "image_token_index", 10),
+    SEEING("paligemma", "PaliGemma", "gemma", "image_token_index", 256000),
     {"qwen2_5_omni", "Qwen2_5OmniModel", "thinker_config", "qwen2_5_omni_thinker", thinker, false, NULL, NULL, 0},
 };
 
@@ -53,7 +53,8 @@ const model_wrapper *models_wrapper(const char *model_type)
 
 bool models_stands_beside(const char *name)
 {
-    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "embed_vision.", "image_newline"};
+    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.",
+                                        "image_newline"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(name, parts[i]))
             return true;

@@ -84,6 +84,7 @@ typedef struct processed {
     int64_t *sizes;  /* [count, 2]; or NULL                                                             */
     int64_t *places; /* [count, patches, 2]: x, y of each patch, -1 of padding; or NULL                     */
     int64_t *parts;  /* [count]: of the pictures of pixels, how many are of each; or NULL: one         */
+    int64_t *tiles;  /* [count, 2]: rows and columns of those of them that are parts of it; or NULL        */
     int64_t *tokens; /* [count]: rows of the text model that each becomes; or NULL: the model says so      */
 } processed;
 void processor_release(processed *p);

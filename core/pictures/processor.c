@@ -7,10 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tenon/half.h>
 
-static const processor_kind *const kinds[] = {&processor_qwen,     &processor_glm,     &processor_clip,
-                                              &processor_siglip,   &processor_pixtral, &processor_llava_next,
-                                              &processor_internvl, &processor_gemma3,  &processor_gemma4};
+static const processor_kind *const kinds[] = {
+    &processor_qwen,       &processor_glm,      &processor_clip,   &processor_siglip, &processor_pixtral,
+    &processor_llava_next, &processor_internvl, &processor_gemma3, &processor_gemma4, &processor_llama4};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 void processor_cut_at(processor *p, int64_t patch)
@@ -48,42 +49,63 @@ static const processor_kind *find_kind(const config_reader *c)
     return NULL;
 }
 
-static void read_three(const config_reader *c, const char *key, const float *usual, float factor, float *out)
+static void read_three(const config_reader *c, const char *key, const float *usual, float *out)
 {
     int64_t n = config_list(c, key);
     if (n >= 0 && n != 1 && n != 3)
         config_fail(c, key, "has %lld numbers, must have 3", (long long)n);
     for (int i = 0; i < 3; i++) {
-        out[i] = factor * (n < 0 || *c->status != TN_OK ? usual[i] : (float)config_list_f64(c, key, n == 1 ? 0 : i));
+        out[i] = n < 0 || *c->status != TN_OK ? usual[i] : (float)config_list_f64(c, key, n == 1 ? 0 : i);
         if (!isfinite(out[i]))
             config_fail(c, key, "has a number that is none");
     }
 }
 
-/* Rescaling and normalising as one step. */
+static float in_bf16(float x)
+{
+    return tn_bf16_to_f32(tn_f32_to_bf16(x));
+}
+
+/* What each byte becomes: rescaling and normalising are one step; or, rounded behind each, three. */
+static void make_levels(processor *p, float factor, const float mean[3], const float deviation[3])
+{
+    for (int c = 0; c < 3; c++)
+        for (int x = 0; x < 256; x++) {
+            float rescaled = in_bf16((float)x * factor), moved = in_bf16(rescaled - in_bf16(mean[c]));
+            p->level[c][x] = p->bf16 ? in_bf16(moved / in_bf16(deviation[c])) : ((float)x - p->mean[c]) / p->std[c];
+        }
+}
+
 static void read_levels(const config_reader *c, processor *p)
 {
-    static const float mean[][3] = {[LEVELS_CLIP] = {0.48145466f, 0.4578275f, 0.40821073f},
-                                    [LEVELS_HALF] = {0.5f, 0.5f, 0.5f},
-                                    [LEVELS_PLAIN] = {0}};
-    static const float deviation[][3] = {[LEVELS_CLIP] = {0.26862954f, 0.26130258f, 0.27577711f},
-                                         [LEVELS_HALF] = {0.5f, 0.5f, 0.5f},
-                                         [LEVELS_PLAIN] = {1, 1, 1}};
+    static const float means[][3] = {[LEVELS_CLIP] = {0.48145466f, 0.4578275f, 0.40821073f},
+                                     [LEVELS_HALF] = {0.5f, 0.5f, 0.5f},
+                                     [LEVELS_PLAIN] = {0}};
+    static const float deviations[][3] = {[LEVELS_CLIP] = {0.26862954f, 0.26130258f, 0.27577711f},
+                                          [LEVELS_HALF] = {0.5f, 0.5f, 0.5f},
+                                          [LEVELS_PLAIN] = {1, 1, 1}};
+    float mean[3] = {0, 0, 0}, deviation[3] = {1, 1, 1};
     processor_levels usual = p->kind->levels;
     bool normal = config_bool(c, "do_normalize", usual != LEVELS_PLAIN), rescaled = config_bool(c, "do_rescale", true);
     double factor = config_f64(c, "rescale_factor", 1.0 / 255.0);
     if (!(factor > 0 && factor <= 1))
         config_fail(c, "rescale_factor", "is %g, must be above 0 and at most 1", factor);
+    if (p->bf16 && !(normal && rescaled))
+        config_fail(c, normal ? "do_rescale" : "do_normalize", "is false, which is not supported");
     float level = rescaled ? (float)(1.0 / factor) : 1.0f;
     if (normal) {
-        read_three(c, "image_mean", mean[usual], level, p->mean);
-        read_three(c, "image_std", deviation[usual], level, p->std);
+        read_three(c, "image_mean", means[usual], mean);
+        read_three(c, "image_std", deviations[usual], deviation);
     }
-    for (int i = 0; i < 3 && !normal; i++)
-        p->std[i] = level;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
+        p->mean[i] = level * mean[i];
+        p->std[i] = level * deviation[i];
         if (!(fabsf(p->std[i]) > 1e-6f))
             config_fail(c, "image_std", "has a 0");
+        else if (!isfinite(p->mean[i]) || !isfinite(p->std[i]))
+            config_fail(c, "rescale_factor", "is %g, too small for image_mean and image_std", factor);
+    }
+    make_levels(p, (float)factor, mean, deviation);
 }
 
 static void read(const config_reader *c, processor *p)
@@ -93,8 +115,8 @@ static void read(const config_reader *c, processor *p)
     p->filter = (resize_filter)config_i64(c, "resample", (int64_t)p->kind->filter, 0, 3);
     if (!config_bool(c, "do_resize", true))
         config_fail(c, "do_resize", "is false, which is not supported");
-    read_levels(c, p);
     p->kind->read(c, p);
+    read_levels(c, p);
 }
 
 processor *processor_open(const char *folder, tn_error *err)

@@ -2,21 +2,22 @@
 #ifndef TENON_CORE_PROCESSOR_H
 #define TENON_CORE_PROCESSOR_H
 
+#include "checkpoint/canvas.h"
 #include "pictures/pictures.h"
-
-enum { PROCESSOR_CANVASES = 256 };
 
 /* preprocessor_config.json, as far as pictures go. */
 struct processor {
     const struct processor_kind *kind;
     resize_filter filter;
     float mean[3], std[3];     /* of bytes: 255 times those of the file                                       */
+    float level[3][256];       /* (x - mean) / std of each byte; with .bf16 computed in that                  */
     int64_t size[2], crop[2];  /* height, width; crop: of the middle                                      */
     int64_t shortest, longest; /* edges, or of Qwen's kind all pixels; 0: none                            */
     int64_t patch, merge, frames;
-    int64_t canvas[PROCESSOR_CANVASES][2], canvases;
+    canvas_list canvases;
     int64_t least_tiles, most_tiles, least_crop;
-    bool tiles, thumbnail;
+    bool tiles, thumbnail, bf16;
+    bool largest; /* pictures are made as large as the most tiles let them                                    */
     double least_ratio;
 };
 
@@ -50,13 +51,13 @@ void processor_need_size(const config_reader *c, const char *key, const int64_t 
 /* Room for a result of that shape. */
 tn_status processor_room(processor_job *j, int32_t ndim, const int64_t *shape);
 
-/* (x - mean) / std of a part of a picture, as planes [3, height, width] whose lines are `line` and whose planes are
+/* The levels of a part of a picture, as planes [3, height, width] whose lines are `line` and whose planes are
  * `plane` apart. */
 void processor_planes(const processor *p, const picture *from, int64_t top, int64_t left, int64_t height, int64_t width,
                       float *to, int64_t line, int64_t plane);
 
 /* processor_qwen.c, processor_whole.c, processor_tiles.c, processor_gemma4.c */
 extern const processor_kind processor_qwen, processor_glm, processor_clip, processor_siglip, processor_pixtral,
-    processor_llava_next, processor_internvl, processor_gemma3, processor_gemma4;
+    processor_llava_next, processor_internvl, processor_gemma3, processor_gemma4, processor_llama4;
 
 #endif

@@ -12,6 +12,7 @@ void processor_release(processed *p)
     free(p->sizes);
     free(p->places);
     free(p->parts);
+    free(p->tiles);
     free(p->tokens);
     *p = (processed){0};
 }
@@ -65,6 +66,6 @@ void processor_planes(const processor *p, const picture *from, int64_t top, int6
         const uint8_t *pixel = from->rgb + ((top + y) * from->width + left) * 3;
         for (int64_t x = 0; x < width; x++, pixel += 3)
             for (int c = 0; c < 3; c++)
-                to[c * plane + y * line + x] = ((float)pixel[c] - p->mean[c]) / p->std[c];
+                to[c * plane + y * line + x] = p->level[c][pixel[c]];
     }
 }

@@ -1,5 +1,5 @@
-/* Pictures that become several of one size: LLaVA-NeXT's tiles behind the whole one, InternVL's before it, Gemma 3's
- * crops behind it. */
+/* Pictures that become several of one size: LLaVA-NeXT's tiles behind the whole one, InternVL's and Llama 4's before
+ * it, Gemma 3's crops behind it. */
 #include "pictures/processor.h"
 
 #include <math.h>
@@ -37,9 +37,7 @@ static tn_status store_tiles(processor_job *j, const picture *from, int64_t rows
 
 static void read_llava_next(const config_reader *c, processor *p)
 {
-    static const char key[] = "image_grid_pinpoints";
-    static const int64_t usual[][2] = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
-    int64_t n = config_list(c, key), none = 0;
+    int64_t none = 0;
     p->size[0] = p->size[1] = 224;
     processor_size(c, "size", p->size, &p->shortest, &none);
     processor_need_size(c, "size", p->size, MAX_EDGE);
@@ -47,41 +45,35 @@ static void read_llava_next(const config_reader *c, processor *p)
     processor_size(c, "crop_size", p->crop, &none, &none);
     if (memcmp(p->crop, p->size, sizeof p->crop) != 0)
         config_fail(c, "crop_size", "is another than size, which is not supported");
-    p->canvases = n < 0 ? (int64_t)(sizeof usual / sizeof *usual) : n;
-    if (p->canvases < 1 || p->canvases > PROCESSOR_CANVASES) {
-        config_fail(c, key, "has %lld entries, must have 1 to %d", (long long)n, (int)PROCESSOR_CANVASES);
-        p->canvases = 1;
-    }
-    for (int64_t i = 0; i < p->canvases && *c->status == TN_OK; i++)
-        for (int axis = 0; axis < 2; axis++) {
-            int64_t length = n < 0 ? usual[i][axis] : config_list_pair(c, key, i, axis);
-            p->canvas[i][axis] = length;
-            if (length < p->size[axis] || length % p->size[axis] || length > p->size[axis] * MAX_TILES)
-                config_fail(c, key, "has a canvas of %lld pixels by side; it must be 1 to %d tiles of %lld",
-                            (long long)length, (int)MAX_TILES, (long long)p->size[axis]);
-        }
+    canvas_read(c, p->size, &p->canvases);
+    for (int64_t i = 0; i < p->canvases.count && *c->status == TN_OK; i++)
+        if (p->canvases.size[i][0] % p->size[0] || p->canvases.size[i][1] % p->size[1])
+            config_fail(c, "image_grid_pinpoints",
+                        "has a canvas of %lld by %lld pixels, which tiles of %lld do not fill",
+                        (long long)p->canvases.size[i][0], (long long)p->canvases.size[i][1], (long long)p->size[0]);
 }
 
-/* The canvas that keeps most of the picture's pixels, of these the one with least left over. */
 static const int64_t *best_canvas(const processor *p, const picture *from)
 {
-    const int64_t *best = p->canvas[0];
-    int64_t most = -1, least = INT64_MAX, own = from->height * from->width;
-    for (int64_t i = 0; i < p->canvases; i++) {
-        const int64_t *c = p->canvas[i];
-        double scale = fmin((double)c[1] / (double)from->width, (double)c[0] / (double)from->height);
-        int64_t kept = (int64_t)((double)from->width * scale) * (int64_t)((double)from->height * scale);
-        kept = kept < own ? kept : own;
-        if (kept > most || (kept == most && c[0] * c[1] - kept < least)) {
-            most = kept;
-            least = c[0] * c[1] - kept;
-            best = c;
-        }
-    }
-    return best;
+    return canvas_best(&p->canvases, (int64_t[]){from->height, from->width});
 }
 
-/* The picture in the middle of a black canvas. */
+/* The picture at size (height, width) on a black canvas, with so much of it above and to the left. */
+static tn_status put_on_canvas(processor_job *j, const picture *from, const int64_t size[2], const int64_t canvas[2],
+                               int64_t top, int64_t left, picture *to)
+{
+    picture now;
+    *to = (picture){.height = canvas[0], .width = canvas[1], .rgb = calloc((size_t)(canvas[0] * canvas[1]), 3)};
+    if (!to->rgb)
+        return tn_fail(j->err, TN_E_MEMORY, "picture", "out of memory for its canvas");
+    tn_status status = resize_picture(from, size[0], size[1], j->p->filter, &now, j->err);
+    for (int64_t y = 0; y < size[0] && status == TN_OK; y++)
+        memcpy(to->rgb + ((top + y) * canvas[1] + left) * 3, now.rgb + y * size[1] * 3, (size_t)size[1] * 3);
+    pictures_release(&now);
+    return status;
+}
+
+/* The picture in the middle of a canvas. */
 static tn_status on_canvas(processor_job *j, const picture *from, const int64_t canvas[2], picture *to)
 {
     double across = (double)canvas[1] / (double)from->width, down = (double)canvas[0] / (double)from->height;
@@ -90,16 +82,7 @@ static tn_status on_canvas(processor_job *j, const picture *from, const int64_t 
     int64_t w = across < down ? canvas[1] : (int64_t)ceil((double)from->width * scale);
     h = h < canvas[0] ? h : canvas[0];
     w = w < canvas[1] ? w : canvas[1];
-    picture now;
-    *to = (picture){.height = canvas[0], .width = canvas[1], .rgb = calloc((size_t)(canvas[0] * canvas[1]), 3)};
-    if (!to->rgb)
-        return tn_fail(j->err, TN_E_MEMORY, "picture", "out of memory for its canvas");
-    tn_status status = resize_picture(from, h, w, j->p->filter, &now, j->err);
-    int64_t top = (canvas[0] - h) / 2, left = (canvas[1] - w) / 2;
-    for (int64_t y = 0; y < h && status == TN_OK; y++)
-        memcpy(to->rgb + ((top + y) * canvas[1] + left) * 3, now.rgb + y * w * 3, (size_t)w * 3);
-    pictures_release(&now);
-    return status;
+    return put_on_canvas(j, from, (int64_t[]){h, w}, canvas, (canvas[0] - h) / 2, (canvas[1] - w) / 2, to);
 }
 
 static tn_status run_llava_next(processor_job *j)
@@ -264,8 +247,92 @@ static tn_status run_gemma3(processor_job *j)
     return status;
 }
 
+/* ---- Llama 4 ---------------------------------------------------------------------------------------- */
+
+static void read_llama4(const config_reader *c, processor *p)
+{
+    p->size[0] = p->size[1] = 336;
+    processor_size(c, "size", p->size, &p->shortest, &p->longest);
+    processor_need_size(c, "size", p->size, MAX_EDGE);
+    if (p->size[0] != p->size[1])
+        config_fail(c, "size", "is %lld by %lld pixels, tiles must be squares", (long long)p->size[0],
+                    (long long)p->size[1]);
+    p->most_tiles = config_i64(c, "max_patches", 16, 1, MAX_TILES);
+    p->bf16 = true;
+    p->largest = config_bool(c, "resize_to_max_canvas", false);
+}
+
+/* Rows and columns of tiles: of the canvases on which the picture need not become smaller that where it grows least, or
+ * most where it is made as large as can be; else that where it shrinks least; of equal ones the smallest. Factors in
+ * single precision, as they are compared there. */
+static void best_tiles(const processor *p, const picture *from, int64_t grid[2])
+{
+    float best = 0;
+    grid[0] = grid[1] = 0;
+    for (int64_t rows = 1; rows <= p->most_tiles; rows++)
+        for (int64_t columns = 1; rows * columns <= p->most_tiles; columns++) {
+            float down = (float)(rows * p->size[0]) / (float)from->height;
+            float across = (float)(columns * p->size[1]) / (float)from->width, factor = fminf(down, across);
+            bool grows = factor >= 1 && best >= 1 && !p->largest, better = grows ? factor < best : factor > best;
+            if (better || (factor == best && rows * columns < grid[0] * grid[1])) {
+                best = factor;
+                grid[0] = rows;
+                grid[1] = columns;
+            }
+        }
+}
+
+/* The size at which the picture lies on its canvas; it grows to a tile at most. */
+static void llama4_size(const processor *p, const picture *from, const int64_t canvas[2], int64_t size[2])
+{
+    const int64_t own[2] = {from->height, from->width};
+    double scale[2];
+    int64_t most[2];
+    for (int axis = 0; axis < 2; axis++) {
+        int64_t grown = own[axis] > p->size[axis] ? own[axis] : p->size[axis];
+        most[axis] = p->largest || grown > canvas[axis] ? canvas[axis] : grown;
+        scale[axis] = (double)most[axis] / (double)own[axis];
+    }
+    int full = scale[1] < scale[0];
+    size[full] = most[full];
+    size[!full] = (int64_t)floor((double)own[!full] * scale[full]);
+    size[!full] = size[!full] > most[!full] ? most[!full] : size[!full] < 1 ? 1 : size[!full];
+}
+
+static tn_status run_llama4(processor_job *j)
+{
+    const processor *p = j->p;
+    int64_t h = p->size[0], w = p->size[1], all = 0,
+            *parts = j->out->parts = calloc((size_t)j->count + 1, sizeof *parts);
+    int64_t *grids = j->out->tiles = calloc((size_t)j->count * 2 + 1, sizeof *grids);
+    if (!parts || !grids)
+        return tn_fail(j->err, TN_E_MEMORY, "pictures", "out of memory");
+    for (int64_t i = 0; i < j->count; i++) {
+        best_tiles(p, &j->pictures[i], grids + 2 * i);
+        int64_t tiles = grids[2 * i] * grids[2 * i + 1];
+        all += parts[i] = tiles + (tiles > 1);
+    }
+    tn_status status = processor_room(j, 4, (int64_t[]){all, 3, h, w});
+    float *to = j->out->pixels;
+    for (int64_t i = 0; i < j->count && status == TN_OK; i++) {
+        const picture *from = &j->pictures[i];
+        const int64_t *grid = grids + 2 * i, canvas[2] = {grid[0] * h, grid[1] * w};
+        int64_t size[2];
+        picture whole;
+        llama4_size(p, from, canvas, size);
+        status = put_on_canvas(j, from, size, canvas, 0, 0, &whole);
+        if (status == TN_OK)
+            status = store_tiles(j, &whole, grid[0], grid[1], &to);
+        if (status == TN_OK && parts[i] > 1)
+            status = store_tiles(j, from, 1, 1, &to);
+        pictures_release(&whole);
+    }
+    return status;
+}
+
 const processor_kind processor_llava_next = {"LlavaNextImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_llava_next,
                                              run_llava_next};
 const processor_kind processor_internvl = {"GotOcr2ImageProcessor", RESIZE_BICUBIC, LEVELS_CLIP, read_internvl,
                                            run_internvl};
 const processor_kind processor_gemma3 = {"Gemma3ImageProcessor", RESIZE_BILINEAR, LEVELS_HALF, read_gemma3, run_gemma3};
+const processor_kind processor_llama4 = {"Llama4ImageProcessor", RESIZE_BILINEAR, LEVELS_HALF, read_llama4, run_llama4};

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tenon/half.h>
 #include <tenon/tenon.h>
 #include <unistd.h>
 
@@ -46,6 +47,13 @@ static bool find(const tn_safetensors *file, const char *name, wanted *w)
     get(file, name, ".sums", &w->sums);
     return get(file, name, ".shape", &w->shape) && get(file, name, ".at", &w->at) &&
            get(file, name, ".values", &w->values);
+}
+
+/* Of a tensor of f32 or bf16. */
+static double number(const tn_tensor *t, int64_t i)
+{
+    return t->dtype == TN_BF16 ? (double)tn_bf16_to_f32(((const uint16_t *)t->data)[i])
+                               : (double)((const float *)t->data)[i];
 }
 
 static int64_t dims(const wanted *w, int64_t shape[8])
@@ -118,7 +126,7 @@ static bool same_pixels(const wanted *w, const processed *x, const processor *p,
     double most = 0, sums[2] = {0, 0};
     for (int64_t i = 0; i < count; i++) {
         int64_t at = place(w, i), channel = n == 2 ? at % shape[1] / plane : at / plane % 3;
-        double off = fabs((double)x->pixels[at] - (double)((const float *)w->values.data)[i]) * (double)p->std[channel];
+        double off = fabs((double)x->pixels[at] - number(&w->values, i)) * (double)p->std[channel];
         most = off <= most ? most : off; /* a NaN stays */
         many += !(off <= 0.01);
     }
@@ -182,6 +190,7 @@ static void check_file(const processor *p, const tn_safetensors *file, const cha
     check_integers(file, what, name, "num_soft_tokens_per_image", x.tokens, 1, 0);
     check_integers(file, what, name, "num_patches", x.parts, 1, 0);
     check_integers(file, what, name, "num_crops", x.parts, 1, 1);
+    check_integers(file, what, name, "aspect_ratios", x.tiles, 2, 0);
     processor_release(&x);
     pictures_release(&from);
 }

@@ -259,7 +259,7 @@ static tn_status see(const char *path, uint64_t *sum, tn_error *err)
 {
     static const char *const files[] = {"tests/data/media/files/exif6_100x60.jpg",
                                         "tests/data/media/files/tiny_3x5.png"};
-    static const char said[] = "a<|image_pad|>b<|image_pad|>";
+    static const char said[] = "a<|image_pad|><|image|>b<|image_pad|><|image|>"; /* places of either kind of model */
     char model[4096], *text = NULL;
     size_t length = 0;
     snprintf(model, sizeof model, "%s/%s", folder, path);
@@ -539,6 +539,7 @@ const piece pieces[] = {
     {.name = "see_tiles", .path = "llava_next", .work = see},
     {.name = "hear", .path = MODELS "qwen2_5_omni_thinker", .work = hear},
     {.name = "see_places", .path = "gemma4", .work = see},
+    {.name = "see_marks", .path = "llama4", .work = see},
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},
@@ -565,14 +566,16 @@ static void put_into_cache(void)
 /* Models that see, with what says how pictures are prepared. */
 static void put_seeing(void)
 {
-    static const char *const models[] = {"qwen2_vl", "llava_next", "gemma4"};
-    static const char *const processors[] = {NULL,
-                                             "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 16, "
-                                             "\"crop_size\": 16, \"image_grid_pinpoints\": [[16, 32], [32, 16], "
-                                             "[32, 32]]}",
-                                             "{\"image_processor_type\": \"Gemma4ImageProcessor\", "
-                                             "\"patch_size\": 4, \"pooling_kernel_size\": 2, \"max_soft_tokens\": 70}"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const models[] = {"qwen2_vl", "llava_next", "gemma4", "llama4"};
+    static const char *const processors[] = {
+        NULL,
+        "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 16, "
+        "\"crop_size\": 16, \"image_grid_pinpoints\": [[16, 32], [32, 16], [32, 32]]}",
+        "{\"image_processor_type\": \"Gemma4ImageProcessor\", \"patch_size\": 4, "
+        "\"pooling_kernel_size\": 2, \"max_soft_tokens\": 70}",
+        "{\"image_processor_type\": \"Llama4ImageProcessor\", \"size\": {\"height\": 16, \"width\": 16}, "
+        "\"max_patches\": 4}"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char *from = tempdir_path("tests/data/models", models[i]), *to = tempdir_path(folder, models[i]);
         mkdir(to, 0700);
         tempdir_copy(from, to);

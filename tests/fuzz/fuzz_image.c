@@ -10,7 +10,7 @@ FUZZ_ENTRY(fuzz_image)
 enum { PIXELS = 1 << 18 }; /* so that one input takes no second                                         */
 
 static const char *const folders[] = {"clip_small", "pixtral", "internvl", "llava_next",
-                                      "gemma3_pan", "glm4v",   "gemma4"};
+                                      "gemma3_pan", "glm4v",   "gemma4",   "llama4"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
 static const processor *opened(int which)

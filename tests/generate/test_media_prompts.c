@@ -32,6 +32,9 @@ static tn_tokenizer *tokenizer(const char *folder, const char *token)
 }
 
 #define TEN "<P><P><P><P><P><P><P><P><P><P>"
+#define LLAMA4_TILES(most)                                                                                             \
+    "{\"image_processor_type\": \"Llama4ImageProcessorFast\", \"size\": {\"height\": 16, \"width\": 16}, "             \
+    "\"max_patches\": " most "}"
 
 static const struct {
     const char *model, *processor, *token, *text, *expected;
@@ -66,6 +69,14 @@ static const struct {
      "{\"image_processor_type\": \"Gemma4ImageProcessor\", \"patch_size\": 2, \"pooling_kernel_size\": 3, "
      "\"max_soft_tokens\": 70}",
      "<P>", "a<P>b", "a<|vision_start|>" TEN TEN TEN TEN TEN TEN "<|vision_end|>b"},
+    /* Two lines of two tiles and the whole picture, each of four rows; or that alone. */
+    {"llama4", LLAMA4_TILES("4"), "<P>", "a<|image|>b",
+     "a<|image_start|><P><P><P><P><|tile_x_separator|><P><P><P><P><|tile_y_separator|>"
+     "<P><P><P><P><|tile_x_separator|><P><P><P><P><|tile_y_separator|><|image|><P><P><P><P><|image_end|>b"},
+    {"llama4", LLAMA4_TILES("2"), "<P>", "<|image|>",
+     "<|image_start|><P><P><P><P><|tile_y_separator|><P><P><P><P><|tile_y_separator|><|image|><P><P><P><P>"
+     "<|image_end|>"},
+    {"llama4", LLAMA4_TILES("1"), "<P>", "<|image|>", "<|image_start|><|image|><P><P><P><P><|image_end|>"},
     {"llava",
      "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 16}, "
      "\"crop_size\": {\"height\": 16, \"width\": 16}}",
@@ -113,22 +124,54 @@ START_TEST(marks_of_the_processor)
 }
 END_TEST
 
-/* A processor of another model, whose pictures have no sizes of their own. */
+/* Each picture has tiles of its own. */
+START_TEST(pictures_of_several_tiles)
+{
+    static const char *const files[] = {FILES "tiny_3x5.png", PHOTO, FILES "wide_180x20.png"};
+    static const char text[] = "<|image|>a<|image|><|image|>";
+    char *folder = broken_copy("llama4"), *out;
+    size_t length;
+    tn_error err = TN_ERROR_INIT;
+    tempdir_put(folder, "preprocessor_config.json", LLAMA4_TILES("3"));
+    tn_tokenizer *t = tokenizer(folder, "<P>");
+    tn_model *m = test_model(folder, .dtype = "f32");
+    tn_media *media = tn_media_images(m, files, 3, &err);
+    ck_assert_msg(media != NULL, "%s: %s", err.where, err.message);
+    ck_assert_int_eq(tn_media_pictures(media)->count, 1 + 3 + 4);
+    ck_assert_msg(tn_media_expand(media, t, text, strlen(text), &out, &length, &err) == TN_OK, "%s", err.message);
+    ck_assert_str_eq(out, "<|image_start|><|image|><P><P><P><P><|image_end|>a"
+                          "<|image_start|><P><P><P><P><|tile_y_separator|><P><P><P><P><|tile_y_separator|>"
+                          "<|image|><P><P><P><P><|image_end|>"
+                          "<|image_start|><P><P><P><P><|tile_x_separator|><P><P><P><P><|tile_x_separator|>"
+                          "<P><P><P><P><|tile_y_separator|><|image|><P><P><P><P><|image_end|>");
+    run(m, media, out, "<P>");
+    free(out);
+    tn_media_free(media);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+static const struct {
+    const char *model, *token, *words;
+} others[] = {{"mistral3", "[IMG]", "makes pictures of one size"}, {"llama4", "<|image|>", "makes no tiles"}};
+
+/* A processor of another model, whose pictures have no sizes or tiles of their own. */
 START_TEST(a_processor_of_another_model)
 {
     static const char *const files[] = {PHOTO};
-    char *folder = broken_copy("mistral3"), *out;
+    const char *token = others[_i].token;
+    char *folder = broken_copy(others[_i].model), *out;
     size_t length;
     tn_error err = TN_ERROR_INIT;
     tempdir_put(folder, "preprocessor_config.json",
                 "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 16}, "
                 "\"crop_size\": 16}");
-    tn_tokenizer *t = tokenizer(folder, "[IMG]");
+    tn_tokenizer *t = tokenizer(folder, token);
     tn_model *m = test_model(folder, .dtype = "f32");
     tn_media *media = tn_media_images(m, files, 1, &err);
     ck_assert_msg(media != NULL, "%s", err.message);
-    ck_assert_int_eq(tn_media_expand(media, t, "[IMG]", 5, &out, &length, &err), TN_E_INPUT);
-    suite_expect_in(err.message, "makes pictures of one size");
+    ck_assert_int_eq(tn_media_expand(media, t, token, strlen(token), &out, &length, &err), TN_E_INPUT);
+    suite_expect_in(err.message, others[_i].words);
     tn_media_free(media);
     tn_tokenizer_free(t);
 }
@@ -224,6 +267,7 @@ int main(void)
     tcase_add_loop_test(c, rows_of_sounds, 0, 2);
     suite_add(c, files_that_a_model_cannot_take);
     tcase_add_loop_test(c, marks_of_the_processor, 0, CASES);
-    suite_add(c, a_processor_of_another_model);
+    tcase_add_loop_test(c, a_processor_of_another_model, 0, sizeof others / sizeof *others);
+    suite_add(c, pictures_of_several_tiles);
     return suite_run();
 }

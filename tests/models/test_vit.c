@@ -15,9 +15,9 @@
 
 #define MODELS "tests/data/models/"
 
-static const char *const cases[] = {"llava",  "llava_next", "mistral3",      "internvl",
-                                    "gemma3", "paligemma",  "gemma4_clipped"};
-enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, GEMMA4, CASES };
+static const char *const cases[] = {"llava",  "llava_next", "mistral3",       "internvl",
+                                    "gemma3", "paligemma",  "gemma4_clipped", "llama4"};
+enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, GEMMA4, LLAMA4, CASES };
 
 /* A case's tensors, and a batch of them. */
 typedef struct given {
@@ -318,6 +318,16 @@ static const struct {
     {PALIGEMMA, "text_config/use_bidirectional_attention", "null", NULL},
     {PALIGEMMA, "vision_config/model_type", "\"other_vision_model\"",
      "the tower of 'PaliGemmaForConditionalGeneration' is"},
+    {LLAMA4, "vision_config/pixel_shuffle_ratio", "0.3", "pixel_shuffle_ratio"},
+    {LLAMA4, "vision_config/pixel_shuffle_ratio", "1", "is 128, the rows there are 32 wide"},
+    {LLAMA4, "vision_config/pixel_shuffle_ratio", "0.125", "does not divide the 4 by 4 patches"},
+    {LLAMA4, "vision_config/image_size", "[8, 32]", "does not divide the 2 by 8 patches"},
+    {LLAMA4, "vision_config/image_size", "24", "positional_embedding_vlm"},
+    {LLAMA4, "vision_config/projector_input_dim", "48", "is 40, the rows there are 48 wide"},
+    {LLAMA4, "vision_config/projector_output_dim", NULL, "is 4096, the rows there are 40 wide"},
+    {LLAMA4, "vision_config/vision_output_dim", NULL, "is 7680, the rows there are 40 wide"},
+    {LLAMA4, "vision_config/num_attention_heads", "16", "of a multiple of 4"},
+    {LLAMA4, "vision_config/patch_size", "3", "patch_embedding.linear.weight"},
 };
 
 START_TEST(a_key)
@@ -331,6 +341,43 @@ START_TEST(a_key)
     else
         ck_assert_msg(m, "%s: %s", err.where, err.message);
     tn_model_close(m);
+}
+END_TEST
+
+/* Keys that a modeling file does not look at, or that say what is so without them. */
+static const struct {
+    int which;
+    const char *key, *value;
+} silent[] = {
+    {LLAMA4, "vision_feature_layer", "0"},
+    {LLAMA4, "vision_feature_select_strategy", "\"full\""},
+    {LLAMA4, "vision_config/vision_feature_select_strategy", "\"full\""},
+    {LLAMA4, "vision_config/hidden_act", "\"relu\""},
+    {LLAMA4, "vision_config/norm_eps", "0.5"},
+    {LLAMA4, "vision_config/layer_norm_eps", "0.5"},
+    {LLAMA4, "vision_config/multi_modal_projector_bias", "true"},
+    {LLAMA4, "vision_config/rope_parameters", NULL},
+    {LLAMA4, "vision_config/model_type", NULL},
+    {GEMMA3, "vision_feature_layer", "0"},
+    {GEMMA3, "vision_config/model_type", NULL},
+    {PALIGEMMA, "vision_feature_layer", "0"},
+    {PALIGEMMA, "vision_config/model_type", NULL},
+    {MISTRAL3, "vision_config/model_type", NULL},
+    {INTERNVL, "vision_config/model_type", NULL},
+    {LLAVA, "vision_config/model_type", NULL},
+};
+
+START_TEST(a_key_that_says_nothing)
+{
+    int which = silent[_i].which;
+    const given *g = take(which);
+    char *folder = broken_copy(cases[which]);
+    float *with = room(g), *without = room(g);
+    tn_error err = TN_ERROR_INIT;
+    broken_json(folder, "config.json", silent[_i].key, silent[_i].value);
+    ck_assert_msg(run(g, cases[which], "cpu", with, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(run(g, folder, "cpu", without, &err) == TN_OK, "%s", err.message);
+    ck_assert_mem_eq(with, without, (size_t)tn_tensor_count(&g->features) * sizeof *with);
 }
 END_TEST
 
@@ -352,6 +399,7 @@ int main(void)
     TCase *c = suite_open("whole pictures", 120);
     tcase_add_loop_test(c, the_same_far_away, 0, CASES);
     tcase_add_loop_test(c, a_key, 0, sizeof keys / sizeof *keys);
+    tcase_add_loop_test(c, a_key_that_says_nothing, 0, sizeof silent / sizeof *silent);
     suite_add(c, pictures_that_do_not_fit, sizes_that_do_not_fit, tiles_in_one_row, a_tower_that_is_unknown,
               places_that_do_not_fit, patches_in_another_order, frames_are_pictures);
     return suite_run();

@@ -238,6 +238,13 @@ static const struct {
     {"{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 60}", "image_grid_pinpoints"},
     {"{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 336, \"image_grid_pinpoints\": []}", "entries"},
     {"{\"image_processor_type\": \"GotOcr2ImageProcessor\", \"min_patches\": 9, \"max_patches\": 3}", "max_patches"},
+    {"{\"image_processor_type\": \"Llama4ImageProcessor\"}", NULL},
+    {"{\"image_processor_type\": \"Llama4ImageProcessor\", \"size\": {\"height\": 16, \"width\": 8}}", "squares"},
+    {"{\"image_processor_type\": \"Llama4ImageProcessor\", \"max_patches\": 0}", "max_patches"},
+    {"{\"image_processor_type\": \"Llama4ImageProcessor\", \"max_patches\": 100}", "max_patches"},
+    {"{\"image_processor_type\": \"Llama4ImageProcessor\", \"do_rescale\": false}", "do_rescale"},
+    {"{\"image_processor_type\": \"Llama4ImageProcessor\", \"do_normalize\": false}", "do_normalize"},
+    {"{\"image_processor_type\": \"SiglipImageProcessor\", \"rescale_factor\": 1e-300}", "rescale_factor"},
     {"[]", "object"},
     {"{\"image_processor_type\": ", "JSON"},
 };
@@ -282,11 +289,60 @@ START_TEST(shapes_that_are_refused)
 }
 END_TEST
 
+/* Tiles of 16 by 16: as image_processing_llama4 chooses the canvas, and the size that a picture has on it. */
+static const struct {
+    int64_t most;
+    bool largest;
+    int64_t picture[2], grid[2], size[2]; /* height, width                                                 */
+} canvases[] = {
+    {6, false, {40, 30}, {3, 2}, {40, 30}},  {6, true, {40, 30}, {3, 2}, {42, 32}},
+    {6, false, {8, 5}, {1, 1}, {16, 10}},    {6, true, {8, 5}, {3, 2}, {48, 30}},
+    {4, false, {100, 60}, {2, 2}, {32, 19}}, {4, true, {10, 33}, {1, 4}, {16, 52}},
+    {6, false, {10, 33}, {1, 3}, {10, 33}},  {6, false, {1, 64}, {1, 4}, {1, 64}},
+    {16, false, {33, 47}, {3, 3}, {33, 47}}, {16, true, {33, 47}, {3, 5}, {48, 68}},
+    {2, false, {300, 20}, {2, 1}, {32, 2}},  {1, false, {300, 20}, {1, 1}, {16, 1}},
+    {1, true, {3, 20}, {1, 1}, {2, 16}},     {16, false, {16, 16}, {1, 1}, {16, 16}},
+    {16, false, {32, 17}, {2, 2}, {32, 17}}, {5, false, {500, 3}, {5, 1}, {80, 1}},
+};
+
+/* White pictures, so that what is black was added; the whole one behind them has none of it. */
+START_TEST(a_canvas_of_tiles)
+{
+    enum { SIDE = 16 };
+    char *folder = tempdir_new(), config[256];
+    tn_error err = TN_ERROR_INIT;
+    const int64_t *grid = canvases[_i].grid, *size = canvases[_i].size, tiles = grid[0] * grid[1];
+    snprintf(config, sizeof config,
+             "{\"image_processor_type\": \"Llama4ImageProcessorFast\", \"size\": {\"height\": 16, \"width\": 16}, "
+             "\"max_patches\": %d, \"resize_to_max_canvas\": %s}",
+             (int)canvases[_i].most, canvases[_i].largest ? "true" : "false");
+    tempdir_put(folder, "preprocessor_config.json", config);
+    processor *p = processor_open(folder, &err);
+    ck_assert_msg(p, "%s", err.message);
+    picture white = draw(canvases[_i].picture[0], canvases[_i].picture[1], 1);
+    memset(white.rgb, 255, (size_t)(white.height * white.width) * 3);
+    processed x;
+    ck_assert_msg(processor_run(p, &white, 1, &x, &err) == TN_OK, "%s", err.message);
+    ck_assert_mem_eq(x.tiles, grid, 2 * sizeof *grid);
+    ck_assert_int_eq(x.parts[0], tiles + (tiles > 1));
+    ck_assert_int_eq(x.shape[0], x.parts[0]);
+    for (int64_t i = 0; i < x.parts[0] * 3 * SIDE * SIDE; i++) {
+        int64_t tile = i / (3 * SIDE * SIDE);
+        int64_t row = tile / grid[1] * SIDE + i / SIDE % SIDE, column = tile % grid[1] * SIDE + i % SIDE;
+        bool shown = tile == tiles || (row < size[0] && column < size[1]);
+        ck_assert_float_eq(x.pixels[i], shown ? 1.0f : -1.0f);
+    }
+    processor_release(&x);
+    processor_free(p);
+}
+END_TEST
+
 int main(void)
 {
     TCase *c = suite_open("pictures", 120);
     tcase_add_loop_test(c, broken_files, 0, 4);
     tcase_add_loop_test(c, a_config, 0, sizeof configs / sizeof *configs);
+    tcase_add_loop_test(c, a_canvas_of_tiles, 0, sizeof canvases / sizeof *canvases);
     suite_add(c, bombs, no_pictures, webp, orientations, exif_that_lies, resized_as_slowly, shapes_that_are_refused);
     return suite_run();
 }
