@@ -349,7 +349,8 @@ static bool find_runs(automaton *a)
 
 tn_status automaton_finish(automaton *a, uint32_t *circular, tn_error *err)
 {
-    return trim(a) && rank(a, circular) && find_runs(a)
+    /* Ranks first: a circle takes no text either, and is to be called a circle. */
+    return rank(a, circular) && trim(a) && find_runs(a)
                ? TN_OK
                : tn_fail(err, TN_E_MEMORY, "grammar", "out of memory");
 }

@@ -100,8 +100,8 @@ static void add_alternatives(schema *s, json_t *node, const char *word, uint32_t
         json_t *merged = more ? schema_merge(s, base, value) : value;
         if (!merged)
             break;
-        uint32_t rule =
-            more ? schema_maybe_rule(s, merged, word, (int64_t)i) : schema_rule(s, value, word, NULL, (int64_t)i);
+        uint32_t rule = more || s->jobs[s->done].made ? schema_maybe_rule(s, merged, word, (int64_t)i)
+                                                      : schema_rule(s, value, word, NULL, (int64_t)i);
         automaton_call(s->a, from, rule, to);
     }
 }
@@ -118,8 +118,11 @@ static void add_node(schema *s, json_t *node, uint32_t from, uint32_t to)
         automaton_call(s->a, from, schema_rule_of_ref(s, json_string_value(ref)), to);
     else if (ref || json_object_get(node, "allOf")) {
         json_t *flat = schema_flatten(s, node);
+        size_t before = s->job_count;
         if (flat) /* a place of its own, where others may meet the same */
             automaton_call(s->a, from, schema_rule(s, flat, NULL, NULL, -1), to);
+        if (s->job_count > before)
+            s->jobs[before].made = true;
     } else if (json_object_get(node, "anyOf"))
         add_alternatives(s, node, "anyOf", from, to);
     else if (json_object_get(node, "oneOf"))

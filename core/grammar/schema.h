@@ -19,6 +19,7 @@ typedef struct schema_job {
     json_t *node;
     uint32_t rule;
     schema_place place;
+    bool made;         /* of several that must hold together: alternatives may be empty                      */
     bool may_be_empty; /* no value need be allowed: an alternative in which two schemas meet, or false         */
 } schema_job;
 

@@ -126,7 +126,7 @@ static uint32_t add_job(schema *s, json_t *node, schema_place place, bool may_be
     }
     /* What hangs on a place that may be empty may be so itself. */
     may_be_empty = may_be_empty || (place.up >= 0 && s->jobs[place.up].may_be_empty);
-    s->jobs[s->job_count++] = (schema_job){node, rule, place, may_be_empty};
+    s->jobs[s->job_count++] = (schema_job){.node = node, .rule = rule, .place = place, .may_be_empty = may_be_empty};
     if (json_is_object(node))
         s->slots[at] = (uint32_t)s->job_count;
     return rule;
