@@ -151,14 +151,10 @@ static void backward_close(backward *b)
 static bool backward_open(backward *b, const automaton *a)
 {
     size_t edges = a->edge_count + 1;
-    *b = (backward){malloc(edges * sizeof *b->from),
-                    malloc(a->states * sizeof *b->into),
-                    malloc(edges * sizeof *b->next_into),
-                    malloc(a->rule_count * sizeof *b->calls),
-                    malloc(edges * sizeof *b->next_call),
-                    malloc(a->states * sizeof *b->work),
-                    calloc(a->states, sizeof *b->sound),
-                    0};
+    *b = (backward){malloc(edges * sizeof *b->from),      malloc(a->states * sizeof *b->into),
+                    malloc(edges * sizeof *b->next_into), malloc(a->rule_count * sizeof *b->calls),
+                    malloc(edges * sizeof *b->next_call), malloc(a->states * sizeof *b->work),
+                    calloc(a->states, sizeof *b->sound),  0};
     if (!b->from || !b->into || !b->next_into || !b->calls || !b->next_call || !b->work || !b->sound)
         return false;
     memset(b->into, 0xff, a->states * sizeof *b->into);
@@ -270,8 +266,8 @@ static void each_call(const automaton *a, leftmost *l, uint32_t rule, uint32_t m
 static bool rank(automaton *a, uint32_t *circular)
 {
     uint32_t rules = (uint32_t)a->rule_count;
-    leftmost l = {calloc(a->states, sizeof *l.seen), malloc(a->states * sizeof *l.work),
-                  calloc(rules, sizeof *l.calls), malloc(rules * sizeof *l.ready)};
+    leftmost l = {calloc(a->states, sizeof *l.seen), malloc(a->states * sizeof *l.work), calloc(rules, sizeof *l.calls),
+                  malloc(rules * sizeof *l.ready)};
     bool good = l.seen && l.work && l.calls && l.ready;
     size_t count = 0;
     for (uint32_t r = 0; good && r < rules; r++)
@@ -296,7 +292,8 @@ static bool rank(automaton *a, uint32_t *circular)
     return good;
 }
 
-/* ---- runs of plain characters -------------------------------------------------------------------------------------- */
+/* ---- runs of plain characters --------------------------------------------------------------------------------------
+ */
 
 /* Where a plain character leads from here, AUTOMATON_NONE: nowhere; RUN_UNSURE in *run: more than one way. */
 static uint32_t plain_next(const automaton *a, uint32_t state, uint32_t *run)
@@ -350,7 +347,5 @@ static bool find_runs(automaton *a)
 tn_status automaton_finish(automaton *a, uint32_t *circular, tn_error *err)
 {
     /* Ranks first: a circle takes no text either, and is to be called a circle. */
-    return rank(a, circular) && trim(a) && find_runs(a)
-               ? TN_OK
-               : tn_fail(err, TN_E_MEMORY, "grammar", "out of memory");
+    return rank(a, circular) && trim(a) && find_runs(a) ? TN_OK : tn_fail(err, TN_E_MEMORY, "grammar", "out of memory");
 }

@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a grammar may take at most: some megabytes, and milliseconds to make. include/tenon/grammar.h names the first. */
+/* What a grammar may take at most: some megabytes, and milliseconds to make. include/tenon/grammar.h names the first.
+ */
 enum { AUTOMATON_STATES = 1 << 18, AUTOMATON_EDGES = 1 << 20 };
 
 #define AUTOMATON_NONE UINT32_MAX
@@ -41,7 +42,7 @@ typedef struct automaton {
     size_t edge_count, edge_capacity;
     automaton_rule *rules;
     size_t rule_count, rule_capacity;
-    uint32_t plain; /* the rule of one character of a JSON string; AUTOMATON_NONE: not made yet         */
+    uint32_t plain;  /* the rule of one character of a JSON string; AUTOMATON_NONE: not made yet         */
     bool full, lack; /* the bound was in the way; memory was                                         */
 } automaton;
 

@@ -9,7 +9,7 @@ enum { CODEPOINTS_LAST = 0x10ffff };
 
 typedef struct codepoints_edge {
     uint32_t next, to;
-    int32_t low, high; /* low -1: without a character; CODEPOINTS_START, CODEPOINTS_END: only there                        */
+    int32_t low, high; /* low -1: without a character; CODEPOINTS_START, CODEPOINTS_END: only there */
 } codepoints_edge;
 
 enum { CODEPOINTS_EMPTY = -1, CODEPOINTS_START = -2, CODEPOINTS_END = -3 };
@@ -40,8 +40,8 @@ void codepoints_plain(codepoints *c);
 void codepoints_both(const codepoints *a, const codepoints *b, codepoints *out);
 
 /* Into a: from `from`, the characters; where they may end, the byte `end` to `to`, or nothing where it is 0. json: as
- * within a JSON string, where characters that need an escape have the shortest, U+0000 is none, and any character may be
- * written as it likes (rule plain). What was full or lacking is so in a. */
+ * within a JSON string, where characters that need an escape have the shortest, U+0000 is none, and any character may
+ * be written as it likes (rule plain). What was full or lacking is so in a. */
 void codepoints_lower(const codepoints *c, automaton *a, uint32_t from, char end, uint32_t to, bool json);
 
 /* The rule of one character of a JSON string. */

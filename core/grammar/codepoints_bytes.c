@@ -47,8 +47,7 @@ static void continue_range(automaton *a, uint32_t from, int32_t low, int32_t hig
 }
 
 /* low..high of one length of UTF-8. */
-static void lead_range(automaton *a, uint32_t from, int32_t low, int32_t high, int left, uint32_t to,
-                       uint32_t tails[4])
+static void lead_range(automaton *a, uint32_t from, int32_t low, int32_t high, int left, uint32_t to, uint32_t tails[4])
 {
     static const uint8_t leads[] = {0, 0xc0, 0xe0, 0xf0};
     int shift = 6 * left;
@@ -75,7 +74,8 @@ static void utf8_range(automaton *a, uint32_t from, int32_t low, int32_t high, u
     static const struct {
         int32_t low, high;
         int left;
-    } parts[] = {{0, 0x7f, 0}, {0x80, 0x7ff, 1}, {0x800, 0xd7ff, 2}, {0xe000, 0xffff, 2}, {0x10000, CODEPOINTS_LAST, 3}};
+    } parts[] = {
+        {0, 0x7f, 0}, {0x80, 0x7ff, 1}, {0x800, 0xd7ff, 2}, {0xe000, 0xffff, 2}, {0x10000, CODEPOINTS_LAST, 3}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int32_t first = low > parts[i].low ? low : parts[i].low, last = high < parts[i].high ? high : parts[i].high;
         if (first > last)
@@ -103,8 +103,8 @@ static void hex_digit(automaton *a, uint32_t from, int low, int high, uint32_t t
         int base = i == 0 ? 0 : 10, most = i == 0 ? 9 : 15;
         int first = low > base ? low : base, last = high < most ? high : most;
         if (first <= last)
-            automaton_bytes(a, from, (uint8_t)(hex_ranges[i][0] + first - base), (uint8_t)(hex_ranges[i][0] + last - base),
-                            to);
+            automaton_bytes(a, from, (uint8_t)(hex_ranges[i][0] + first - base),
+                            (uint8_t)(hex_ranges[i][0] + last - base), to);
     }
 }
 

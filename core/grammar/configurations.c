@@ -34,8 +34,7 @@ static bool table_rehash(configuration_table *t)
     if (!slots)
         return false;
     for (size_t i = 0; i < t->count; i++) {
-        size_t at =
-            key_of(t->pool + t->lists[i].offset, t->lists[i].count, t->lists[i].ends) & (count - 1);
+        size_t at = key_of(t->pool + t->lists[i].offset, t->lists[i].count, t->lists[i].ends) & (count - 1);
         while (slots[at])
             at = (at + 1) & (count - 1);
         slots[at] = (uint32_t)i + 1;
@@ -295,7 +294,8 @@ static uint32_t closure_end(configurations *c)
     return table_find(&c->sets, k->list, n, k->ends);
 }
 
-/* ---- from outside ------------------------------------------------------------------------------------------------- */
+/* ---- from outside -------------------------------------------------------------------------------------------------
+ */
 
 bool configurations_open(configurations *c, const automaton *a)
 {
@@ -304,8 +304,7 @@ bool configurations_open(configurations *c, const automaton *a)
         return false;
     c->scratch->stack_of = malloc(a->rule_count * sizeof *c->scratch->stack_of);
     c->scratch->called = calloc(a->rule_count, sizeof *c->scratch->called);
-    return c->scratch->stack_of && c->scratch->called &&
-           table_find(&c->stacks, NULL, 0, false) != CONFIGURATION_LACK &&
+    return c->scratch->stack_of && c->scratch->called && table_find(&c->stacks, NULL, 0, false) != CONFIGURATION_LACK &&
            table_find(&c->sets, NULL, 0, false) == CONFIGURATION_DEAD;
 }
 
@@ -370,7 +369,8 @@ size_t configurations_size(const configurations *c)
            (c->stacks.count + c->sets.count) * sizeof(configuration_list);
 }
 
-/* ---- forgetting ----------------------------------------------------------------------------------------------------- */
+/* ---- forgetting -----------------------------------------------------------------------------------------------------
+ */
 
 /* Marks the stacks below those of the kept configurations: what is below has the lower number. */
 static void mark_stacks(const configurations *c, uint32_t *const *kept, size_t count, bool *used)

@@ -21,8 +21,8 @@ typedef struct configuration_thread {
 typedef struct configuration_list {
     size_t offset; /* in the pool                                                                        */
     uint32_t count;
-    bool ends;       /* of a configuration: the text may end here                                           */
-    uint32_t *next;  /* [256] by byte, CONFIGURATION_LACK: not known yet; NULL: none is                      */
+    bool ends;        /* of a configuration: the text may end here                                           */
+    uint32_t *next;   /* [256] by byte, CONFIGURATION_LACK: not known yet; NULL: none is                      */
     uint64_t *tokens; /* a mask, for mask.c; NULL: not made yet                                              */
 } configuration_list;
 

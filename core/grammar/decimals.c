@@ -94,7 +94,8 @@ bool decimals_step(decimal_range *r, const json_t *number)
     return r->step <= DECIMALS_STEP;
 }
 
-/* ---- the automaton ------------------------------------------------------------------------------------------------- */
+/* ---- the automaton -------------------------------------------------------------------------------------------------
+ */
 
 enum { AT_LOW = 1, AT_HIGH = 2, POINT = DECIMALS_WHOLE + 1, PLACES = POINT + DECIMALS_FRACTION + 1 };
 

@@ -170,7 +170,8 @@ void tn_grammar_free(tn_grammar *g)
     free(g);
 }
 
-/* ---- where a text is ----------------------------------------------------------------------------------------------- */
+/* ---- where a text is -----------------------------------------------------------------------------------------------
+ */
 
 tn_grammar_state *tn_grammar_state_new(tn_grammar *g, tn_error *err)
 {
@@ -306,7 +307,8 @@ tn_status tn_grammar_mask(tn_grammar_state *s, uint64_t *bits, tn_error *err)
     if (!mask)
         return no_memory(err);
     return any ? TN_OK
-               : tn_fail(err, TN_E_INPUT, "grammar", "no token of the vocabulary can come next, and the text is not whole");
+               : tn_fail(err, TN_E_INPUT, "grammar",
+                         "no token of the vocabulary can come next, and the text is not whole");
 }
 
 tn_status tn_grammar_constrain(tn_grammar_state *s, float *logits, int64_t count, tn_error *err)

@@ -49,8 +49,8 @@ static uint32_t plain_run(const configurations *c, uint32_t at)
 }
 
 /* path[depth] is where the bytes above a node lead. */
-static bool walk(configurations *c, const tn_vocabulary *v, const vocabulary_tree *tree, mask_kept kept,
-                 uint32_t *path, uint64_t *bits)
+static bool walk(configurations *c, const tn_vocabulary *v, const vocabulary_tree *tree, mask_kept kept, uint32_t *path,
+                 uint64_t *bits)
 {
     size_t work = 0;
     for (size_t i = 0; i < tree->count;) {

@@ -91,7 +91,8 @@ static int32_t take_character(parser *p)
     return c.code < 0 ? 0 : c.code;
 }
 
-/* ---- escapes ------------------------------------------------------------------------------------------------------ */
+/* ---- escapes ------------------------------------------------------------------------------------------------------
+ */
 
 /* So many hexadecimal digits, or as many as stand before a brace (digits 0); -1: there are not. */
 static int32_t take_hex(parser *p, int digits)
@@ -100,7 +101,9 @@ static int32_t take_hex(parser *p, int digits)
     int n = 0;
     for (; more(p) && (digits ? n < digits : p->text[p->position] != '}'); n++) {
         char c = p->text[p->position];
-        int digit = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'                     ? c - '0'
+                    : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                             : -1;
         if (digit < 0 || value > CODEPOINTS_LAST)
             return -1;
         value = value * 16 + digit;
@@ -157,7 +160,8 @@ static int32_t take_escape(parser *p, bool in_class, pattern_set *set)
     return c;
 }
 
-/* ---- classes --------------------------------------------------------------------------------------------------------- */
+/* ---- classes
+ * --------------------------------------------------------------------------------------------------------- */
 
 static int32_t take_class_part(parser *p, pattern_set *set)
 {
@@ -186,7 +190,8 @@ static int32_t parse_class(parser *p)
     return add(p, n);
 }
 
-/* ---- the tree ------------------------------------------------------------------------------------------------------- */
+/* ---- the tree -------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t parse_choice(parser *p);
 
@@ -309,7 +314,8 @@ static int32_t parse_choice(parser *p)
     return left;
 }
 
-/* ---- the automaton ------------------------------------------------------------------------------------------------------ */
+/* ---- the automaton
+ * ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t join(codepoints *c, uint32_t from, int32_t how, uint32_t to)
 {

@@ -61,13 +61,20 @@ bool pattern_set_class(pattern_set *s, char letter)
     static const struct {
         char letter;
         pattern_range ranges[12];
-    } classes[] = {
-        {'d', {{'0', '9'}}},
-        {'w', {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}},
-        {'s',
-         {{9, 13}, {' ', ' '}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
-          {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}}},
-        {'n', {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}}};
+    } classes[] = {{'d', {{'0', '9'}}},
+                   {'w', {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}},
+                   {'s',
+                    {{9, 13},
+                     {' ', ' '},
+                     {0xa0, 0xa0},
+                     {0x1680, 0x1680},
+                     {0x2000, 0x200a},
+                     {0x2028, 0x2029},
+                     {0x202f, 0x202f},
+                     {0x205f, 0x205f},
+                     {0x3000, 0x3000},
+                     {0xfeff, 0xfeff}}},
+                   {'n', {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}}};
     char known = letter == '.' ? 'n' : (char)(letter | 0x20);
     pattern_set own = {0};
     bool good = true;

@@ -8,11 +8,30 @@
 
 static void check_words(schema *s, json_t *node)
 {
-    static const char *const words[] = {
-        "$ref",      "allOf",     "anyOf",      "oneOf",   "const",   "enum",    "type",
-        "properties", "required",  "additionalProperties", "items",   "prefixItems", "minItems", "maxItems",
-        "minLength", "maxLength", "pattern",    " patterns", "format", "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+    static const char *const words[] = {"$ref",
+                                        "allOf",
+                                        "anyOf",
+                                        "oneOf",
+                                        "const",
+                                        "enum",
+                                        "type",
+                                        "properties",
+                                        "required",
+                                        "additionalProperties",
+                                        "items",
+                                        "prefixItems",
+                                        "minItems",
+                                        "maxItems",
+                                        "minLength",
+                                        "maxLength",
+                                        "pattern",
+                                        " patterns",
+                                        "format",
+                                        "minimum",
+                                        "maximum",
+                                        "exclusiveMinimum",
+                                        "exclusiveMaximum",
+                                        "multipleOf"};
     const char *word;
     json_t *value;
     json_object_foreach (node, word, value) {
@@ -73,10 +92,11 @@ static void check_apart(schema *s, const json_t *list)
     for (size_t i = 0; i < n && s->status == TN_OK; i++)
         for (size_t k = i + 1; k < n && s->status == TN_OK; k++)
             if (!schema_types_apart(s, flat[i], flat[k]))
-                schema_fail(s, "oneOf",
-                            "a value could be of both %zu and %zu; let a required property of theirs have other values, "
-                            "or use anyOf",
-                            i, k);
+                schema_fail(
+                    s, "oneOf",
+                    "a value could be of both %zu and %zu; let a required property of theirs have other values, "
+                    "or use anyOf",
+                    i, k);
     free(flat);
 }
 
@@ -141,8 +161,8 @@ static json_t *parse(schema *s, const char *text, size_t length)
     if (!root && json_memory_failed())
         schema_no_memory(s);
     else if (!root)
-        s->status = tn_fail(s->err, TN_E_INPUT, "schema", "#: it is not JSON: %s (line %d, column %d)", at.text, at.line,
-                            at.column);
+        s->status = tn_fail(s->err, TN_E_INPUT, "schema", "#: it is not JSON: %s (line %d, column %d)", at.text,
+                            at.line, at.column);
     return root;
 }
 

@@ -91,7 +91,8 @@ json_t *schema_merge(schema *s, json_t *a, json_t *b);
 /* Does this keyword demand nothing? */
 bool schema_is_note(const char *word);
 
-/* ---- one file each -------------------------------------------------------------------------------------------------- */
+/* ---- one file each --------------------------------------------------------------------------------------------------
+ */
 
 /* From the start to the end of a rule; node has neither $ref nor combinations. schema_values.c: const and enum. */
 void schema_values(schema *s, json_t *node, uint32_t from, uint32_t to);

@@ -10,7 +10,8 @@
 /* Texts of nodes that are made of others, in all: schemas that multiply when they meet end here. */
 enum { MOST_MADE = 8 << 20 };
 
-/* ---- errors ---------------------------------------------------------------------------------------------------------- */
+/* ---- errors
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* A step of a pointer, with its slashes and tildes escaped. */
 static void add_step(char *text, size_t size, const char *step)
@@ -70,7 +71,8 @@ void schema_no_memory(schema *s)
         s->status = tn_fail(s->err, TN_E_MEMORY, "schema", "out of memory");
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------------------- */
+/* ---- jobs
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static size_t slot_of(const schema *s, const json_t *node)
 {
@@ -153,7 +155,8 @@ uint32_t schema_rule_of_ref(schema *s, const char *ref)
     return node ? add_job(s, node, (schema_place){-1, ref, NULL, -1}, false) : 0;
 }
 
-/* ---- references --------------------------------------------------------------------------------------------------------- */
+/* ---- references
+ * --------------------------------------------------------------------------------------------------------- */
 
 static int hex_value(char c)
 {
@@ -214,7 +217,8 @@ json_t *schema_resolve(schema *s, const char *ref)
     return node;
 }
 
-/* ---- nodes that are made -------------------------------------------------------------------------------------------------- */
+/* ---- nodes that are made
+ * -------------------------------------------------------------------------------------------------- */
 
 json_t *schema_make(schema *s, json_t *node)
 {

@@ -9,10 +9,11 @@ enum { DEEPEST = 64, MOST_PAIRS = 1024 };
 
 bool schema_is_note(const char *word)
 {
-    static const char *const words[] = {"title",      "description", "default",  "examples",        "example",
-                                        "deprecated", "readOnly",    "writeOnly", "$schema",        "$id",
-                                        "$comment",   "$anchor",     "$defs",    "definitions",     "discriminator",
-                                        "contentEncoding", "contentMediaType", "contentSchema"};
+    static const char *const words[] = {
+        "title",           "description",      "default",      "examples",    "example",
+        "deprecated",      "readOnly",         "writeOnly",    "$schema",     "$id",
+        "$comment",        "$anchor",          "$defs",        "definitions", "discriminator",
+        "contentEncoding", "contentMediaType", "contentSchema"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(word, words[i]) == 0)
             return true;
@@ -25,7 +26,8 @@ static json_t *both(json_t *a, json_t *b)
     return a && b ? json_pack("{s:[O,O]}", "allOf", a, b) : json_incref(a ? a : b ? b : json_true());
 }
 
-/* ---- keywords in which both speak ------------------------------------------------------------------------------------ */
+/* ---- keywords in which both speak
+ * ------------------------------------------------------------------------------------ */
 
 static bool set(schema *s, json_t *to, const char *word, json_t *value)
 {
@@ -79,7 +81,8 @@ static void merge_required(schema *s, json_t *to, json_t *a, json_t *b)
 static void merge_properties(schema *s, json_t *to, json_t *a, json_t *b)
 {
     json_t *p = json_object_get(a, "properties"), *q = json_object_get(b, "properties"), *out = json_object(), *value;
-    json_t *others_a = json_object_get(a, "additionalProperties"), *others_b = json_object_get(b, "additionalProperties");
+    json_t *others_a = json_object_get(a, "additionalProperties"),
+           *others_b = json_object_get(b, "additionalProperties");
     const char *name;
     json_object_foreach (p, name, value) {
         json_t *other = json_object_get(q, name);
@@ -184,7 +187,8 @@ static json_t *merge_objects(schema *s, json_t *a, json_t *b)
     return json_false();
 }
 
-/* ---- from outside ----------------------------------------------------------------------------------------------------- */
+/* ---- from outside
+ * ----------------------------------------------------------------------------------------------------- */
 
 json_t *schema_merge(schema *s, json_t *a, json_t *b)
 {

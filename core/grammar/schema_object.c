@@ -75,7 +75,8 @@ static void read_object(schema *s, json_t *node, object *o)
         o->properties[i].required = is_listed(required, o->properties[i].name);
 }
 
-/* ---- names of other properties ------------------------------------------------------------------------------------- */
+/* ---- names of other properties -------------------------------------------------------------------------------------
+ */
 
 static uint32_t child(const codepoints *c, uint32_t node, int32_t code)
 {
@@ -169,7 +170,8 @@ static uint32_t other_rule(schema *s, const object *o)
     return rule;
 }
 
-/* ---- the object ------------------------------------------------------------------------------------------------------ */
+/* ---- the object
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* From `from`, the property with its value, to the state behind it. */
 static void add_property(schema *s, const property *p, uint32_t from, uint32_t to)
@@ -182,7 +184,7 @@ static void add_property(schema *s, const property *p, uint32_t from, uint32_t t
     }
     uint32_t value = schema_mark(s->a, automaton_literal(s->a, from, key, size), ':');
     free(key);
-    uint32_t rule = !p->node     ? schema_any_value(s)
+    uint32_t rule = !p->node      ? schema_any_value(s)
                     : p->declared ? schema_rule(s, p->node, "properties", p->name, -1)
                                   : schema_rule(s, p->node, "additionalProperties", NULL, -1);
     automaton_call(s->a, value, rule, to);

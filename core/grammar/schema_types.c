@@ -105,7 +105,8 @@ static bool values_apart(const json_t *a, const json_t *b)
 /* Where the types are not named, those of the keywords are no bound, but those of values are. */
 static uint32_t bounds(schema *s, const json_t *node, const json_t *values)
 {
-    static const uint32_t each[] = {SCHEMA_NULL, SCHEMA_BOOLEAN, SCHEMA_OBJECT, SCHEMA_ARRAY, SCHEMA_STRING, SCHEMA_NUMBER};
+    static const uint32_t each[] = {SCHEMA_NULL,  SCHEMA_BOOLEAN, SCHEMA_OBJECT,
+                                    SCHEMA_ARRAY, SCHEMA_STRING,  SCHEMA_NUMBER};
     uint32_t types = json_object_get(node, "type") ? schema_types(s, node) : SCHEMA_ANY, of_values = 0;
     for (size_t i = 0; i < json_array_size(values); i++)
         for (size_t k = 0; k < sizeof each / sizeof *each; k++)

@@ -84,8 +84,9 @@ static uint32_t add_value(schema *s, const json_t *value, uint32_t from, bool sh
 /* Keywords beside the values, of which only these are looked at. */
 static void check_beside(schema *s, const json_t *node)
 {
-    static const char *const words[] = {"pattern",  " patterns",   "format", "properties", "required", "additionalProperties",
-                                        "items",    "prefixItems", "minItems", "maxItems",  "multipleOf"};
+    static const char *const words[] = {
+        "pattern", " patterns",   "format",   "properties", "required",  "additionalProperties",
+        "items",   "prefixItems", "minItems", "maxItems",   "multipleOf"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (json_object_get(node, words[i]))
             schema_fail(s, words[i], "it is not supported beside enum or const");

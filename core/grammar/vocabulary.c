@@ -113,8 +113,7 @@ static bool make_tree(tn_vocabulary *v, const uint32_t *ids, size_t count, vocab
             tree->nodes[open[--depth]].skip = (uint32_t)tree->count;
         for (; depth < length; depth++) {
             open[depth] = (uint32_t)tree->count;
-            tree->nodes[tree->count++] =
-                (vocabulary_node){0, VOCABULARY_NONE, (uint16_t)depth, (uint8_t)bytes[depth]};
+            tree->nodes[tree->count++] = (vocabulary_node){0, VOCABULARY_NONE, (uint16_t)depth, (uint8_t)bytes[depth]};
         }
         tree->nodes[open[depth - 1]].token = ids[i];
         before = bytes;

@@ -28,8 +28,8 @@ struct tn_vocabulary {
     size_t longest;
     vocabulary_tree all, rest; /* rest: without plain tokens                                                 */
     /* Plain tokens are whole characters that stand for themselves in a JSON string, by how many they are. */
-    uint64_t *plain;       /* a mask of them                                                                 */
-    uint32_t *plain_order; /* [plain_count] by their characters, fewest first                                */
+    uint64_t *plain;        /* a mask of them                                                                 */
+    uint32_t *plain_order;  /* [plain_count] by their characters, fewest first                                */
     uint32_t *plain_length; /* [plain_count] of these                                                        */
     size_t plain_count;
     uint64_t *ends; /* a mask                                                                                */

@@ -26,7 +26,10 @@ static bool from_byte_level(const buffer *text, buffer *out)
 
 static int hex_value(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 static bool from_fallback(const buffer *text, buffer *out)
@@ -99,8 +102,9 @@ tn_status token_bytes(const tn_tokenizer *t, int64_t id, buffer *out, token_kind
     const char *from = shown ? t->added.shown_text.data : v->strings.data;
     size_t offset = shown ? shown->offset : v->tokens[id].offset, size = shown ? shown->length : v->tokens[id].length;
     buffer text = {0};
-    tn_status status = buffer_add(&text, size ? from + offset : "", size) ? TN_OK
-                                                                          : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+    tn_status status = buffer_add(&text, size ? from + offset : "", size)
+                           ? TN_OK
+                           : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     for (size_t i = 0; i < t->decoder.count && status == TN_OK && text.size > 0; i++) {
         buffer next = {.limit = buffer_bound(text.size)};
         status = apply(t, &t->decoder.ops[i], &text, &next, err);

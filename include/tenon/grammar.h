@@ -38,9 +38,10 @@ typedef enum tn_grammar_part {
 
 typedef struct tn_grammar tn_grammar;
 
-/* count parts and their texts, at least one. So a schema is { SCHEMA }, a choice { LITERAL, OR, LITERAL }, and a call of
- * one of two tools { LITERAL, SCHEMA, LITERAL, OR, LITERAL, SCHEMA, LITERAL }. TN_E_INPUT with where "schema" or
- * "pattern": what cannot be; of a schema the message begins with the JSON pointer of the place, as a fragment ("#/items:
+/* count parts and their texts, at least one. So a schema is { SCHEMA }, a choice { LITERAL, OR, LITERAL }, and a call
+ * of one of two tools { LITERAL, SCHEMA, LITERAL, OR, LITERAL, SCHEMA, LITERAL }. TN_E_INPUT with where "schema" or
+ * "pattern": what cannot be; of a schema the message begins with the JSON pointer of the place, as a fragment
+ * ("#/items:
  * ..."). It does not change afterwards; what it finds out about masks is kept with it, some 24 MiB at most. Owned:
  * tn_grammar_free. [any thread] */
 TN_API tn_grammar *tn_grammar_new(const tn_vocabulary *vocabulary, const tn_grammar_part *parts,

@@ -88,7 +88,8 @@ bool checked_open(checked *c, const char *folder, const char *name, const tokens
     if (!c->file || json_object_get(c->file, "refused"))
         return c->file != NULL;
     c->schema = json_object_get(c->file, "schema");
-    json_t *parts = c->schema ? json_pack("[[s,O]]", "schema", c->schema) : json_incref(json_object_get(c->file, "parts"));
+    json_t *parts =
+        c->schema ? json_pack("[[s,O]]", "schema", c->schema) : json_incref(json_object_get(c->file, "parts"));
     bool good = compile(c, parts);
     json_decref(parts);
     return good;

@@ -1,8 +1,8 @@
 /* Grammars against texts that must pass and must fail, and against themselves.
  *   check_grammar DIR [--bench] [--tokenizer FOLDER]: DIR has a file for each grammar, as its README.md describes.
  * Masks are compared with a walk over all tokens in every state along the texts that pass; texts that are drawn by the
- * masks are read by jansson and judged by a validator of this program. --bench: times of compiling and of masks instead.
- * Ends with "N passed, N failed"; status 1 when something failed. */
+ * masks are read by jansson and judged by a validator of this program. --bench: times of compiling and of masks
+ * instead. Ends with "N passed, N failed"; status 1 when something failed. */
 #include "check_grammar.h"
 #include "validate.h"
 
@@ -62,7 +62,8 @@ static bool same_as_walk(const checked *c, const char *text, size_t length)
     return same;
 }
 
-/* ---- texts --------------------------------------------------------------------------------------------------------- */
+/* ---- texts ---------------------------------------------------------------------------------------------------------
+ */
 
 static bool passes(const checked *c, const char *text)
 {
@@ -116,7 +117,8 @@ static void check_texts(const checked *c)
         report(!passes(c, json_string_value(text)), c->name, "fails", json_string_value(text));
 }
 
-/* ---- texts by the masks ---------------------------------------------------------------------------------------------- */
+/* ---- texts by the masks
+ * ---------------------------------------------------------------------------------------------- */
 
 enum { WALKS = 40, MOST_TOKENS = 120, MOST_TEXT = 1 << 16 };
 
@@ -200,7 +202,8 @@ static void check_walks(const checked *c)
     report(ended > 0, c->name, "drawn", line);
 }
 
-/* ---- what must be refused ---------------------------------------------------------------------------------------------- */
+/* ---- what must be refused
+ * ---------------------------------------------------------------------------------------------- */
 
 static void check_refused(const checked *c)
 {
@@ -224,7 +227,8 @@ static void check_refused(const checked *c)
     }
 }
 
-/* ---- the program --------------------------------------------------------------------------------------------------------- */
+/* ---- the program
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void check_file(const char *folder, const char *name, const tokens *tokens, bool bench)
 {

@@ -20,7 +20,8 @@ bool validate_pattern(const char *pattern, const char *text, bool whole)
     int number;
     PCRE2_SIZE at;
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                     PCRE2_UTF | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY | (whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0),
+                                     PCRE2_UTF | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY |
+                                         (whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0),
                                      &number, &at, NULL);
     if (!code)
         unknown("the pattern", pattern);
@@ -31,7 +32,8 @@ bool validate_pattern(const char *pattern, const char *text, bool whole)
     return matches;
 }
 
-/* ---- formats: by hand, where the grammar has an expression --------------------------------------------------------- */
+/* ---- formats: by hand, where the grammar has an expression ---------------------------------------------------------
+ */
 
 static bool is_date(const char *text, size_t length)
 {
@@ -80,7 +82,8 @@ static bool is_host(const char *text)
 static bool is_uuid(const char *text)
 {
     for (int i = 0; i < 36; i++)
-        if (i == 8 || i == 13 || i == 18 || i == 23 ? text[i] != '-' : !text[i] || !strchr("0123456789abcdefABCDEF", text[i]))
+        if (i == 8 || i == 13 || i == 18 || i == 23 ? text[i] != '-'
+                                                    : !text[i] || !strchr("0123456789abcdefABCDEF", text[i]))
             return false;
     return !text[36];
 }
@@ -141,7 +144,8 @@ static bool fits_format(const char *format, const char *text)
     return true;
 }
 
-/* ---- keywords ---------------------------------------------------------------------------------------------------------- */
+/* ---- keywords
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_type(const char *type, const json_t *v)
 {
@@ -183,7 +187,8 @@ static size_t characters(const json_t *v)
 
 static bool fits_object(const json_t *root, const json_t *node, const json_t *v)
 {
-    const json_t *properties = json_object_get(node, "properties"), *others = json_object_get(node, "additionalProperties");
+    const json_t *properties = json_object_get(node, "properties"),
+                 *others = json_object_get(node, "additionalProperties");
     const json_t *required = json_object_get(node, "required");
     const char *name;
     json_t *value;
@@ -261,7 +266,8 @@ static bool is_one_of(const char *word, const char *list)
 
 static bool fits_keyword(const json_t *root, const json_t *node, const char *word, const json_t *is, const json_t *v)
 {
-    if (is_one_of(word, " $defs definitions title description default examples discriminator $schema uniqueItems x-note "))
+    if (is_one_of(word,
+                  " $defs definitions title description default examples discriminator $schema uniqueItems x-note "))
         return true;
     if (is_one_of(word, " minimum maximum exclusiveMinimum exclusiveMaximum multipleOf "))
         return !json_is_number(v) || fits_number(word, json_number_value(is), json_number_value(v));

@@ -50,6 +50,7 @@ static const struct {
     {"gguf", fuzz_gguf, 10},
     {"replay", fuzz_replay, 10},
     {"image", fuzz_image, 8},
+    {"schema", fuzz_schema, 10},
 };
 
 START_TEST(corpus)
