@@ -415,7 +415,6 @@ static const struct {
     {NULL, NULL, "uint64_t", make_bits},
     {NULL, "logits", "float", make_vector},
     {NULL, "ends", "int64_t", make_ids},
-    {NULL, "bytes", "char", make_words},
     {NULL, NULL, "tn_template", get_template},
     {NULL, NULL, "tn_embedder", get_embedder},
     {NULL, NULL, "tn_embedder_options", make_pooling},
@@ -546,6 +545,7 @@ static const struct {
     {"tn_media_expand", "text", "Hello & you", NULL}, /* & is 5 in GPT-2's vocabulary                    */
     {NULL, "text", "Hello", NULL},
     {NULL, "word", "stp", NULL},
+    {NULL, "bytes", "st", NULL},
 };
 
 static const struct {
