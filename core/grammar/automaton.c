@@ -314,7 +314,7 @@ static uint32_t plain_next(const automaton *a, uint32_t state, uint32_t *run)
 /* Follows the characters to a state that is known, then back. 0 marks what is on the way. */
 static bool find_runs(automaton *a)
 {
-    enum { UNKNOWN = UINT32_MAX - 2, BUSY = UINT32_MAX - 3 };
+    const uint32_t UNKNOWN = UINT32_MAX - 2, BUSY = UINT32_MAX - 3;
     uint32_t *way = malloc(a->states * sizeof *way);
     a->run = malloc(a->states * sizeof *a->run);
     for (size_t s = 0; a->run && s < a->states; s++)

@@ -30,7 +30,8 @@ typedef struct automaton_rule {
     bool sound;    /* some text ends it                                                            */
 } automaton_rule;
 
-enum { RUN_UNSURE = UINT32_MAX, RUN_ENDLESS = UINT32_MAX - 1 };
+#define RUN_UNSURE UINT32_MAX
+#define RUN_ENDLESS (UINT32_MAX - 1)
 
 typedef struct automaton {
     uint32_t *first; /* [states] the first edge of each                                             */
