@@ -28,6 +28,7 @@ typedef enum option_id {
     OPT_KERNELS,
     OPT_JSON,
     OPT_LOGPROBS,
+    OPT_SCHEMA,
     OPT_ALL,
     OPT_CONTEXT,
     OPT_CHUNK,

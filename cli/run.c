@@ -2,6 +2,7 @@
 #include "answer.h"
 #include "conversation.h"
 #include "logprobs.h"
+#include "schema.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,8 +28,9 @@ typedef struct run_state {
     answer answer;
     char *piped; /* what standard input holds where no prompt is given; owned                   */
     size_t piped_length;
-    logprobs logprobs; /* list NULL: not asked for                                             */
-    attached files;    /* of --image and --audio                                                   */
+    logprobs logprobs;  /* list NULL: not asked for                                             */
+    schema_limit limit; /* of --schema                                                          */
+    attached files;     /* of --image and --audio                                                   */
     int64_t *prompt;
     size_t prompt_count;
     int64_t *out;
@@ -123,9 +125,11 @@ static int on_logits(void *ctx, int64_t row, int64_t step, float *logits, int64_
     run_state *r = ctx;
     (void)row;
     (void)step;
-    (void)vocab;
-    logprobs_see(&r->logprobs, logits);
-    return TN_NEXT_TOKEN;
+    if (r->logprobs.list)
+        logprobs_see(&r->logprobs, logits);
+    if (r->limit.state && !r->answer.failed)
+        r->answer.failed = tn_grammar_constrain(r->limit.state, logits, vocab, r->answer.err);
+    return r->answer.failed ? TN_NEXT_END_ALL : TN_NEXT_TOKEN;
 }
 
 static int on_token(void *ctx, int64_t id)
@@ -135,7 +139,8 @@ static int on_token(void *ctx, int64_t id)
         r->answer.failed = logprobs_token(&r->logprobs, id, r->answer.err);
     progress_clear(&r->w.progress);
     workspace_notices(&r->w);
-    return !answer_token(&r->answer, id) || interrupted;
+    bool more = schema_token(&r->limit, id);
+    return !answer_token(&r->answer, id) || !more || interrupted;
 }
 
 static int on_prompt(void *ctx, int64_t done, int64_t total)
@@ -152,7 +157,7 @@ static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens,
     g.max_tokens = max_tokens;
     g.on_token = on_token;
     g.on_prompt = on_prompt;
-    g.on_logits = r->logprobs.list ? on_logits : NULL;
+    g.on_logits = r->logprobs.list || r->limit.state ? on_logits : NULL;
     g.ctx = r;
     const tn_batch batch = {.size = sizeof batch,
                             .rows = 1,
@@ -357,9 +362,11 @@ static tn_status run_run(const options *o, tn_error *err)
     if (status == TN_OK)
         status = workspace_model(&r.w, o, o->argument[0], err);
     if (status == TN_OK)
-        status = open_tokenizer(&r, r.w.info.folder, !option_given(o, OPT_TOKENS), err);
+        status = open_tokenizer(&r, r.w.info.folder, !option_given(o, OPT_TOKENS) || option_given(o, OPT_SCHEMA), err);
     if (status == TN_OK)
         status = answer_open(&r.answer, o, r.tokenizer, err);
+    if (status == TN_OK && option_given(o, OPT_SCHEMA))
+        status = schema_open(&r.limit, o->text[OPT_SCHEMA], r.tokenizer, &r.w.info, err);
     r.answer.keep = r.json;
     r.answer.print = !r.json;
     if (status == TN_OK)
@@ -367,6 +374,7 @@ static tn_status run_run(const options *o, tn_error *err)
     if (status == TN_OK)
         status = run_prompt(&r, err);
     logprobs_close(&r.logprobs);
+    schema_close(&r.limit);
     answer_close(&r.answer);
     tn_tokenizer_free(r.tokenizer);
     free(r.piped);
@@ -395,6 +403,8 @@ static const option_spec own_options[] = {
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
+    {OPT_SCHEMA, "schema", "FILE.json", 0, OPTION_TEXT, 0, 0,
+     "JSON that this schema allows, and nothing else; the schema itself is taken, too"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "one object with tokens, text and timings"},
     {OPT_LOGPROBS, "logprobs", "N", 0, OPTION_INTEGER, 0, LOGPROBS_MOST,
      "in it: log-probabilities of each token and the N likeliest"},

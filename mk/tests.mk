@@ -168,7 +168,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kern
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
-  '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
+  '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
   $(if $(FEWER),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
   $(foreach t,$(TESTS) $(wildcard tests/*/test_*.sh),$(if $(filter $(WITHOUT) $(if $(SANITIZE),test_faults test_extremes test_cli_shadow %.sh),$(notdir $t)),,'$t')) \

@@ -278,5 +278,5 @@ static void read_tokens(const config_reader *config, multimodal *m)
 
 static const tower_beside beside = {knows, sight, read_tokens, true};
 
-const tower_kind vision_gemma4 = {
-    "gemma4_vision", build, free_tower, gemma4_vision_tokens, gemma4_vision_forward, gemma4_vision_largest, false, &beside};
+const tower_kind vision_gemma4 = {"gemma4_vision",       build, free_tower, gemma4_vision_tokens, gemma4_vision_forward,
+                                  gemma4_vision_largest, false, &beside};

@@ -21,6 +21,7 @@
 #include <tenon/embed.h>
 #include <tenon/error.h>
 #include <tenon/file.h>
+#include <tenon/grammar.h>
 #include <tenon/kernel.h>
 #include <tenon/machine.h>
 #include <tenon/media.h>

@@ -49,7 +49,7 @@ const api_member *api_members(size_t *count);
 
 /* values.c: what right calls have. Opened once, in the process that forks; false: not known for this parameter. All
  * memory that a value points to is as large as the function may believe and no larger. */
-enum { VALUES_CONTEXT = 32 }; /* positions of the session */
+enum { VALUES_CONTEXT = 32, VALUES_VOCABULARY = 512 }; /* positions of the session; ids of the vocabulary */
 void values_open(void);
 void values_close(void);
 void values_enter(void); /* a folder for what calls leave behind */

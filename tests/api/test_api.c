@@ -124,6 +124,8 @@ static const struct {
     {"tn_tokenizer_decode", "count", INT64_MAX},
     {"tn_stop_text_new", "count", INT64_MAX},
     {"tn_nearest_name", "count", INT64_MAX},
+    {"tn_grammar_new", "count", INT64_MAX},
+    {"tn_vocabulary_new", "end_count", INT64_MAX},
     {"tn_media_images", "count", 4096},
     {"tn_media_files", "image_count", 4096},
     {"tn_media_files", "sound_count", 4096},
@@ -148,6 +150,7 @@ static const struct {
 } not_right[] = {
     {"tn_check_replay", "there is no file of a call that was wrong"},
     {"tn_device_at", "no plugin brought a device"},
+    {"tn_grammar_accept", "the id of a token that may come is the vocabulary's; check_grammar has it"},
     {"tn_compare_calls", "no kernel there promises the same bits"},
 };
 

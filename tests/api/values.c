@@ -26,6 +26,9 @@ static struct {
     tn_tokenizer *tokenizer;
     tn_stream *stream;
     tn_stop_text *stops;
+    tn_vocabulary *vocabulary;
+    tn_grammar *grammar;
+    tn_grammar_state *grammar_state;
     tn_embedder *embedder;
     tn_template *chat_template;
     tn_safetensors *file;
@@ -79,6 +82,10 @@ void values_open(void)
     world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
     world.stream = needed(tn_stream_new(world.tokenizer, false, &err), &err);
     world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
+    world.vocabulary = needed(tn_vocabulary_new(world.tokenizer, VALUES_VOCABULARY, NULL, 0, &err), &err);
+    world.grammar =
+        needed(tn_grammar_new(world.vocabulary, &(tn_grammar_part){TN_GRAMMAR_LITERAL}, texts, 1, &err), &err);
+    world.grammar_state = needed(tn_grammar_state_new(world.grammar, &err), &err);
     tn_embedder_options pooling = {.size = sizeof pooling, .pooling = TN_POOLING_MEAN};
     world.embedder = needed(tn_embedder_open(world.model, &pooling, &err), &err);
     world.chat_template = needed(tn_template_open("tests/data/templates/qwen2.5/template.jinja", &err), &err);
@@ -111,6 +118,9 @@ void values_close(void)
     tn_model_close(world.seeing);
     tn_model_close(world.hearing);
     tn_template_free(world.chat_template);
+    tn_grammar_state_free(world.grammar_state);
+    tn_grammar_free(world.grammar);
+    tn_vocabulary_free(world.vocabulary);
     tn_stop_text_free(world.stops);
     tn_stream_free(world.stream);
     tn_tokenizer_free(world.tokenizer);
@@ -334,6 +344,31 @@ static void *get_stream(void)
     return world.stream;
 }
 
+static void *get_vocabulary(void)
+{
+    return world.vocabulary;
+}
+
+static void *get_grammar(void)
+{
+    return world.grammar;
+}
+
+static void *get_grammar_state(void)
+{
+    return world.grammar_state;
+}
+
+static void *make_parts(void)
+{
+    return copied(&(tn_grammar_part){TN_GRAMMAR_LITERAL}, sizeof(tn_grammar_part));
+}
+
+static void *make_bits(void)
+{
+    return zeros(VALUES_VOCABULARY);
+}
+
 static void *get_stops(void)
 {
     return world.stops;
@@ -393,6 +428,13 @@ static const struct {
     {NULL, NULL, "tn_tokenizer", get_tokenizer},
     {NULL, NULL, "tn_stream", get_stream},
     {NULL, NULL, "tn_stop_text", get_stops},
+    {NULL, NULL, "tn_vocabulary", get_vocabulary},
+    {NULL, NULL, "tn_grammar", get_grammar},
+    {NULL, NULL, "tn_grammar_state", get_grammar_state},
+    {NULL, NULL, "tn_grammar_part", make_parts},
+    {NULL, NULL, "uint64_t", make_bits},
+    {NULL, "logits", "float", make_vector},
+    {NULL, "ends", "int64_t", make_ids},
     {NULL, NULL, "tn_template", get_template},
     {NULL, NULL, "tn_embedder", get_embedder},
     {NULL, NULL, "tn_embedder_options", make_pooling},
@@ -523,6 +565,7 @@ static const struct {
     {"tn_media_expand", "text", "Hello & you", NULL}, /* & is 5 in GPT-2's vocabulary                    */
     {NULL, "text", "Hello", NULL},
     {NULL, "word", "stp", NULL},
+    {NULL, "bytes", "st", NULL},
 };
 
 static const struct {
@@ -533,6 +576,9 @@ static const struct {
     {NULL, "index", 0},
     {"tn_safetensors_write", "count", 1},
     {"tn_stop_text_new", "count", 1},
+    {"tn_grammar_new", "count", 1},
+    {"tn_grammar_constrain", "count", VALUES_VOCABULARY},
+    {NULL, "end_count", 4},
     {"tn_nearest_name", "count", 1},
     {"tn_media_images", "count", 1},
     {NULL, "image_count", 1},

@@ -21,6 +21,7 @@ int fuzz_gguf(const uint8_t *data, size_t size);
 int fuzz_template(const uint8_t *data, size_t size);
 int fuzz_kernels(const uint8_t *data, size_t size);
 int fuzz_elfnote(const uint8_t *data, size_t size);
+int fuzz_schema(const uint8_t *data, size_t size);
 int fuzz_image(const uint8_t *data, size_t size);
 int fuzz_audio(const uint8_t *data, size_t size);
 int fuzz_replay(const uint8_t *data, size_t size);

@@ -51,6 +51,7 @@ static const struct {
     {"replay", fuzz_replay, 10},
     {"image", fuzz_image, 8},
     {"audio", fuzz_audio, 8},
+    {"schema", fuzz_schema, 10},
 };
 
 START_TEST(corpus)
