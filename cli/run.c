@@ -54,11 +54,30 @@ static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, t
     return r->tokenizer ? TN_OK : err->code;
 }
 
+/* A text beside pictures or sounds, for a model without a chat template. */
+static tn_status encode_plainly(run_state *r, const char *text, size_t length, tn_error *err)
+{
+    char *whole;
+    size_t size;
+    tn_status status = tn_media_expand(r->files.media, r->tokenizer, text, length, &whole, &size, err);
+    if (status != TN_OK)
+        return status;
+    status = tn_tokenizer_encode(r->tokenizer, whole, size, false, &r->prompt, &r->prompt_count, err);
+    free(whole);
+    return status;
+}
+
 /* The messages of the options and, behind them, a text as one of the user's; NULL: none. */
 static tn_status read_conversation(run_state *r, const char *text, size_t length, tn_error *err)
 {
     conversation c;
-    tn_status status = conversation_open(&c, r->o->argument[0], err);
+    bool plain = text && r->files.media && !option_given(r->o, OPT_CHAT);
+    const char *folder = r->o->argument[0];
+    tn_status status = plain ? conversation_open_any(&c, folder, err) : conversation_open(&c, folder, err);
+    if (status == TN_OK && c.plain) {
+        conversation_close(&c);
+        return encode_plainly(r, text, length, err);
+    }
     if (status == TN_OK)
         status = conversation_start(&c, r->o, err);
     if (status == TN_OK && text)

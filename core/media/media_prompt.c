@@ -149,6 +149,40 @@ static tn_status write_prompt(expansion *e, const char *text, size_t length, tn_
     return status;
 }
 
+/* What the tokenizer writes before a text: its token of a beginning. Owned: free. */
+static tn_status text_before(const tn_tokenizer *tokenizer, char **out, tn_error *err)
+{
+    int64_t *ids = NULL;
+    size_t count = 0;
+    *out = NULL;
+    tn_status status = tn_tokenizer_encode(tokenizer, "", 0, true, &ids, &count, err);
+    if (status == TN_OK && count > 0)
+        status = tn_tokenizer_decode(tokenizer, ids, count, false, out, NULL, err);
+    free(ids);
+    return status;
+}
+
+/* Of a model whose prompt sees itself: pictures, the token of a beginning, what is said, and the end of a line. Where
+ * the text has no places for pictures, they are in front. */
+static tn_status write_whole(expansion *e, const tn_tokenizer *tokenizer, const char *text, size_t length,
+                             tn_error *err)
+{
+    const char *rest = text, *end = text + length, *at;
+    char *before;
+    tn_status status = text_before(tokenizer, &before, err);
+    for (int k; status == TN_OK && (at = next_place(e, rest, end, &k));)
+        rest = at + strlen(e->kinds[k].place);
+    if (status == TN_OK && rest > text)
+        status = write_prompt(e, text, (size_t)(rest - text), err);
+    for (int64_t i = 0; rest == text && i < e->kinds[PICTURE].count && status == TN_OK; i++)
+        status = write_picture(e, i, err);
+    fputs(before ? before : "", e->out);
+    fwrite(rest, 1, (size_t)(end - rest), e->out);
+    fputc('\n', e->out);
+    free(before);
+    return status;
+}
+
 /* The text of the token that stands for a kind, which must be there where some of it are given. */
 static tn_status find_kind(expansion *e, int which, multimodal_kind token, int64_t count, const tn_tokenizer *tokenizer,
                            tn_error *err)
@@ -205,7 +239,8 @@ tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, 
     if (status == TN_OK && !(e.out = open_memstream(out, out_length)))
         status = tn_fail(err, TN_E_MEMORY, "prompt", "out of memory for its text");
     if (status == TN_OK) {
-        status = write_prompt(&e, text, length, err);
+        bool prefix = m->sight == SIGHT_PROMPT && media->made.count > 0;
+        status = prefix ? write_whole(&e, tokenizer, text, length, err) : write_prompt(&e, text, length, err);
         bool lost = ferror(e.out) != 0;
         if ((fclose(e.out) || lost) && status == TN_OK)
             status = tn_fail(err, TN_E_MEMORY, "prompt", "out of memory for its text");

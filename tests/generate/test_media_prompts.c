@@ -124,6 +124,49 @@ START_TEST(marks_of_the_processor)
 }
 END_TEST
 
+#define SIXTEEN "<P><P><P><P><P><P><P><P><P><P><P><P><P><P><P><P>"
+
+/* A prompt that sees itself: pictures, the tokenizer's first token, the text and the end of a line. */
+START_TEST(pictures_stand_in_front)
+{
+    static const char *const files[] = {PHOTO, FILES "tiny_3x5.png"};
+    static const struct {
+        int64_t pictures;
+        const char *text, *expected;
+    } prompts[] = {{1, "ab", SIXTEEN "<|endoftext|>ab\n"},
+                   {2, "ab", SIXTEEN SIXTEEN "<|endoftext|>ab\n"},
+                   {1, "<P>ab", SIXTEEN "<|endoftext|>ab\n"},
+                   {2, "<P>a<P>b", SIXTEEN "a" SIXTEEN "<|endoftext|>b\n"},
+                   {2, "<P>ab", NULL}};
+    char *folder = broken_copy("paligemma"), *out;
+    size_t length;
+    tn_error err = TN_ERROR_INIT;
+    tempdir_put(folder, "preprocessor_config.json",
+                "{\"image_processor_type\": \"SiglipImageProcessor\", \"size\": {\"height\": 32, \"width\": 32}}");
+    tn_tokenizer_free(tokenizer(folder, "<P>"));
+    broken_json(folder, "tokenizer.json", "post_processor",
+                "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<|endoftext|>\", "
+                "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], "
+                "\"special_tokens\": {\"<|endoftext|>\": {\"id\": \"<|endoftext|>\", \"ids\": [0], \"tokens\": "
+                "[\"<|endoftext|>\"]}}}");
+    tn_tokenizer *t = tn_tokenizer_open(folder, &err);
+    ck_assert_msg(t != NULL, "%s", err.message);
+    tn_model *m = test_model(folder, .dtype = "f32");
+    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
+        const char *text = prompts[i].text, *expected = prompts[i].expected;
+        tn_media *media = tn_media_images(m, files, prompts[i].pictures, &err);
+        ck_assert_msg(media != NULL, "%s", err.message);
+        tn_status status = tn_media_expand(media, t, text, strlen(text), &out, &length, &err);
+        ck_assert_int_eq(status, expected ? TN_OK : TN_E_INPUT);
+        if (expected)
+            ck_assert_str_eq(out, expected);
+        free(out);
+        tn_media_free(media);
+    }
+    tn_tokenizer_free(t);
+}
+END_TEST
+
 /* Each picture has tiles of its own. */
 START_TEST(pictures_of_several_tiles)
 {
@@ -268,6 +311,6 @@ int main(void)
     suite_add(c, files_that_a_model_cannot_take);
     tcase_add_loop_test(c, marks_of_the_processor, 0, CASES);
     tcase_add_loop_test(c, a_processor_of_another_model, 0, sizeof others / sizeof *others);
-    suite_add(c, pictures_of_several_tiles);
+    suite_add(c, pictures_of_several_tiles, pictures_stand_in_front);
     return suite_run();
 }
