@@ -86,6 +86,14 @@ static size_t plain_words(const char *text, size_t length)
     return i;
 }
 
+int text_hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 bool text_is_clean(const char *text, size_t length)
 {
     for (size_t i = plain_words(text, length), n; i < length; i += n) {

@@ -14,6 +14,9 @@ size_t text_cut(char *out, size_t size, const char *format, ...) __attribute__((
  * bytes that are not UTF-8 become \xNN. What fits is copied whole characters at a time; returns the length written. */
 size_t text_escape(char *out, size_t size, const char *in);
 
+/* What a hexadecimal digit stands for; -1: it is none. */
+int text_hex(char digit);
+
 /* Is it UTF-8 without a NUL in it? */
 bool text_is_clean(const char *text, size_t length);
 

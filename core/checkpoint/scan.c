@@ -1,6 +1,8 @@
 /* Reading JSON as it comes, without a tree. */
 #include "checkpoint/scan.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 #define MAX_DEPTH 64 /* of values that nobody asked for */
@@ -52,14 +54,10 @@ static bool read_hex(scan *s, uint32_t *code)
     if (s->end - s->at < 4)
         return false;
     for (int i = 0; i < 4; i++) {
-        char c = s->at[i];
-        uint32_t digit = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10)
-                         : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A' + 10)
-                                                : 16;
-        if (digit == 16)
+        int digit = text_hex(s->at[i]);
+        if (digit < 0)
             return false;
-        *code = *code << 4 | digit;
+        *code = *code << 4 | (uint32_t)digit;
     }
     s->at += 4;
     return true;

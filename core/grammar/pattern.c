@@ -1,6 +1,7 @@
 /* Regular expressions: read into a tree, which becomes an automaton over characters. */
 #include "grammar/pattern.h"
 
+#include "base/text.h"
 #include "grammar/pattern_sets.h"
 #include "text/utf8.h"
 
@@ -101,9 +102,7 @@ static int32_t take_hex(parser *p, int digits)
     int n = 0;
     for (; more(p) && (digits ? n < digits : p->text[p->position] != '}'); n++) {
         char c = p->text[p->position];
-        int digit = c >= '0' && c <= '9'                     ? c - '0'
-                    : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                             : -1;
+        int digit = text_hex(c);
         if (digit < 0 || value > CODEPOINTS_LAST)
             return -1;
         value = value * 16 + digit;

@@ -115,6 +115,8 @@ enum {
 uint32_t schema_types(schema *s, const json_t *node);
 bool schema_types_value(uint32_t types, const json_t *value); /* is the value of one of them?                     */
 
+bool schema_lists(const json_t *required, const char *name); /* is it in that array of names?                   */
+
 /* Can no value be of both? Neither has $ref or allOf at its top. */
 bool schema_types_apart(schema *s, json_t *a, json_t *b);
 

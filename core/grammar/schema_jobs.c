@@ -1,6 +1,8 @@
 /* Places of a schema, each with a rule that waits to be made; errors with their pointers; what a $ref names. */
 #include "grammar/schema.h"
 
+#include "base/text.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -158,11 +160,6 @@ uint32_t schema_rule_of_ref(schema *s, const char *ref)
 /* ---- references
  * --------------------------------------------------------------------------------------------------------- */
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
-}
-
 /* One step of a pointer up to the next slash, with %XX, ~1 and ~0 undone; *end is behind it. Owned. */
 static char *read_step(const char *ref, const char **end)
 {
@@ -170,8 +167,8 @@ static char *read_step(const char *ref, const char **end)
     const char *c = ref;
     for (; step && *c && *c != '/'; c++) {
         *out = *c;
-        if (*c == '%' && hex_value(c[1]) >= 0 && hex_value(c[2]) >= 0) {
-            *out = (char)(hex_value(c[1]) << 4 | hex_value(c[2]));
+        if (*c == '%' && text_hex(c[1]) >= 0 && text_hex(c[2]) >= 0) {
+            *out = (char)(text_hex(c[1]) << 4 | text_hex(c[2]));
             c += 2;
         }
         if (*out == '~' && (c[1] == '0' || c[1] == '1'))

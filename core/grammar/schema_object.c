@@ -19,16 +19,6 @@ typedef struct object {
     bool closed;    /* there are no others                                                                      */
 } object;
 
-static bool is_listed(const json_t *required, const char *name)
-{
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *other = json_string_value(json_array_get(required, i));
-        if (other && strcmp(other, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 static void check(schema *s, const json_t *properties, const json_t *required, const json_t *others)
 {
     if (properties && !json_is_object(properties))
@@ -72,7 +62,7 @@ static void read_object(schema *s, json_t *node, object *o)
             o->properties[o->count++] = (property){name, o->others, true, false};
     }
     for (size_t i = 0; i < declared; i++)
-        o->properties[i].required = is_listed(required, o->properties[i].name);
+        o->properties[i].required = schema_lists(required, o->properties[i].name);
 }
 
 /* ---- names of other properties -------------------------------------------------------------------------------------

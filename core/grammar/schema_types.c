@@ -115,9 +115,8 @@ static uint32_t bounds(schema *s, const json_t *node, const json_t *values)
     return (values ? types & of_values : types) & SCHEMA_ANY;
 }
 
-static bool is_required(const json_t *node, const char *name)
+bool schema_lists(const json_t *required, const char *name)
 {
-    const json_t *required = json_object_get(node, "required");
     for (size_t i = 0; i < json_array_size(required); i++) {
         const char *other = json_string_value(json_array_get(required, i));
         if (other && strcmp(other, name) == 0)
@@ -133,7 +132,8 @@ static bool told_by_property(json_t *a, json_t *b)
     json_t *one;
     json_object_foreach (json_object_get(a, "properties"), name, one) {
         json_t *other = json_object_get(json_object_get(b, "properties"), name);
-        if (!other || !is_required(a, name) || !is_required(b, name))
+        if (!other || !schema_lists(json_object_get(a, "required"), name) ||
+            !schema_lists(json_object_get(b, "required"), name))
             continue;
         json_t *x = values_of(one), *y = values_of(other);
         bool apart = x && y && values_apart(x, y);

@@ -3,6 +3,7 @@
 #include "text/decode.h"
 
 #include "base/structs.h"
+#include "base/text.h"
 #include "text/added.h"
 #include "text/bpe.h"
 #include "text/buffer.h"
@@ -66,25 +67,34 @@ static bool pass_characters(tn_stream *s, size_t index, buffer *bytes, bool ends
     return fine;
 }
 
-/* A byte-level token: the bytes that its characters stand for, or its own when one of them stands for none. */
-static bool byte_level(tn_stream *s, size_t index, const char *text, size_t length)
+bool decode_byte_level(const char *text, size_t length, buffer *bytes)
 {
-    buffer *bytes = &s->stages[index].bytes;
     size_t before = bytes->size;
     for (size_t i = 0; i < length;) {
         utf8_char c = utf8_read(text + i, length - i);
         int32_t byte = pretok_char_byte(c.code);
         if (byte < 0) {
             bytes->size = before;
-            if (!buffer_add(bytes, text, length))
-                return false;
-            break;
+            return buffer_add(bytes, text, length);
         }
         if (!buffer_add(bytes, &(char){(char)byte}, 1))
             return false;
         i += c.length;
     }
-    return pass_characters(s, index, bytes, false);
+    return true;
+}
+
+int decode_fallback(const char *text, size_t length)
+{
+    bool marked = length == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>';
+    int high = marked ? text_hex(text[3]) : -1, low = marked ? text_hex(text[4]) : -1;
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+static bool byte_level(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    buffer *bytes = &s->stages[index].bytes;
+    return decode_byte_level(text, length, bytes) && pass_characters(s, index, bytes, false);
 }
 
 /* The end of a run of byte tokens: a text if it is one, else U+FFFD for each byte. */
@@ -105,21 +115,11 @@ static bool end_byte_run(tn_stream *s, size_t index)
     return fine;
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
 static bool byte_fallback(tn_stream *s, size_t index, const char *text, size_t length)
 {
-    if (length == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>') {
-        int high = hex_value(text[3]), low = hex_value(text[4]);
-        if (high >= 0 && low >= 0)
-            return buffer_add(&s->stages[index].bytes, &(char){(char)(high << 4 | low)}, 1);
-    }
+    int byte = decode_fallback(text, length);
+    if (byte >= 0)
+        return buffer_add(&s->stages[index].bytes, &(char){(char)byte}, 1);
     return end_byte_run(s, index) && pass(s, index + 1, text, length, true);
 }
 

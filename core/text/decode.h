@@ -40,6 +40,13 @@ typedef struct decoder {
 tn_status decode_load(decoder *d, const doc_node *node, doc_reader *r);
 void decode_free(decoder *d);
 
+/* A byte-level token: the bytes that its characters stand for, or its own when one of them stands for none, behind
+ * bytes. false: no memory. */
+bool decode_byte_level(const char *text, size_t length, buffer *bytes);
+
+/* The byte that a token like <0x0A> stands for; -1: it is none. */
+int decode_fallback(const char *text, size_t length);
+
 /* cleanup.c: what two decoders do to the text of a token. Both append to out. */
 bool cleanup_replace(const char *text, size_t length, const char *from, size_t from_length, const char *to,
                      buffer *out);

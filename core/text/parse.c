@@ -3,6 +3,7 @@
 #include "text/parse.h"
 
 #include "base/siphash.h"
+#include "base/text.h"
 #include "text/buffer.h"
 #include "text/doc.h"
 #include "text/utf8.h"
@@ -85,20 +86,12 @@ static bool push(parser *p, doc_node node)
 
 /* ---- texts --------------------------------------------------------------------------------------- */
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* The four digits behind \u; -1: there are none. */
 static int32_t read_unit(parser *p)
 {
     int32_t unit = 0;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(peek(p));
+        int digit = text_hex(peek(p));
         if (digit < 0)
             return -1;
         unit = unit << 4 | digit;

@@ -3,41 +3,13 @@
 
 #include "base/structs.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 #include <string.h>
 
-/* Byte-level characters as bytes; a token with a character that stands for none is its own text, as in decode.c. */
-static bool from_byte_level(const buffer *text, buffer *out)
-{
-    for (size_t i = 0; i < text->size;) {
-        utf8_char c = utf8_read(text->data + i, text->size - i);
-        int32_t byte = pretok_char_byte(c.code);
-        if (byte < 0) {
-            out->size = 0;
-            return buffer_add(out, text->data, text->size);
-        }
-        if (!buffer_add(out, &(char){(char)byte}, 1))
-            return false;
-        i += c.length;
-    }
-    return true;
-}
-
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
 static bool from_fallback(const buffer *text, buffer *out)
 {
-    const char *t = text->data;
-    if (text->size == 6 && memcmp(t, "<0x", 3) == 0 && t[5] == '>' && hex_value(t[3]) >= 0 && hex_value(t[4]) >= 0)
-        return buffer_add(out, &(char){(char)(hex_value(t[3]) << 4 | hex_value(t[4]))}, 1);
-    return buffer_add(out, t, text->size);
+    int byte = decode_fallback(text->data, text->size);
+    return byte < 0 ? buffer_add(out, text->data, text->size) : buffer_add(out, &(char){(char)byte}, 1);
 }
 
 /* WordPiece: a token that continues a word loses its prefix, another has a space in front. */
@@ -60,7 +32,7 @@ static tn_status apply(const tn_tokenizer *t, const decode_op *op, const buffer 
     bool good = true;
     switch (op->kind) {
     case DECODE_BYTE_LEVEL:
-        good = from_byte_level(text, out);
+        good = decode_byte_level(text->data, text->size, out);
         break;
     case DECODE_BYTE_FALLBACK:
         good = from_fallback(text, out);
