@@ -21,12 +21,15 @@ uint32_t codepoints_node(codepoints *c)
     if (c->count == c->capacity) {
         size_t capacity = c->capacity ? 2 * c->capacity : 64;
         uint32_t *first = realloc(c->first, capacity * sizeof *first);
-        c->first = first ? first : c->first;
+        if (first)
+            c->first = first;
         bool *accepts = realloc(c->accepts, capacity * sizeof *accepts);
-        c->accepts = accepts ? accepts : c->accepts;
-        c->lack = !first || !accepts;
-        if (c->lack)
+        if (accepts)
+            c->accepts = accepts;
+        if (!first || !accepts) {
+            c->lack = true;
             return 0;
+        }
         c->capacity = capacity;
     }
     c->first[c->count] = AUTOMATON_NONE;
@@ -43,9 +46,10 @@ void codepoints_add(codepoints *c, uint32_t from, int32_t low, int32_t high, uin
     if (c->edge_count == c->edge_capacity) {
         size_t capacity = c->edge_capacity ? 2 * c->edge_capacity : 128;
         codepoints_edge *edges = realloc(c->edges, capacity * sizeof *edges);
-        c->lack = !edges;
-        if (c->lack)
+        if (!edges) {
+            c->lack = true;
             return;
+        }
         c->edges = edges;
         c->edge_capacity = capacity;
     }

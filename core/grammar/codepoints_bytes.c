@@ -25,10 +25,10 @@ static uint8_t continuation(int32_t c, int shift)
 static void continue_range(automaton *a, uint32_t from, int32_t low, int32_t high, int left, uint32_t to,
                            uint32_t tails[4])
 {
-    int shift = 6 * (left - 1);
-    int32_t rest = (1 << shift) - 1;
     if (left == 0)
         return;
+    int shift = 6 * (left - 1);
+    int32_t rest = (1 << shift) - 1;
     for (int32_t at = low; at <= high;) {
         int32_t end = at | rest;
         if ((at & rest) == 0 && end <= high) { /* whole blocks, as many as there are */

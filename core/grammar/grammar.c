@@ -127,8 +127,10 @@ static bool kept_room(tn_grammar *g)
 {
     size_t count = g->state_count + 1 + g->vocabulary->longest + 3;
     uint32_t **kept = realloc(g->kept, count * sizeof *kept);
-    g->kept = kept ? kept : g->kept;
-    return kept != NULL;
+    if (!kept)
+        return false;
+    g->kept = kept;
+    return true;
 }
 
 static tn_status no_memory(tn_error *err)
