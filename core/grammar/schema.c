@@ -172,8 +172,10 @@ tn_status schema_add(schema *s, const char *text, size_t length, uint32_t from, 
     s->status = TN_OK;
     s->kept = s->kept ? s->kept : json_array();
     s->root = parse(s, text, length);
-    s->made = json_object();
-    if (s->status == TN_OK && (json_array_append_new(s->kept, s->root) || json_array_append_new(s->kept, s->made)))
+    if (s->status == TN_OK && json_array_append_new(s->kept, s->root))
+        schema_no_memory(s);
+    s->made = s->status == TN_OK ? json_object() : NULL;
+    if (s->status == TN_OK && json_array_append_new(s->kept, s->made))
         schema_no_memory(s);
     s->done = s->job_count;
     if (s->status == TN_OK) {
