@@ -33,9 +33,9 @@ TN_API const tn_sounds *tn_media_sounds(const tn_media *media);
 /* The text of a prompt, in which the model's template has left one mark for each picture and each sound, with what the
  * model's processor writes there: the token once for each of its rows, in some models marks around those of a picture
  * or behind each line. Models whose prompt sees itself (PaliGemma) need no marks: pictures stand in front, then the
- * token of a beginning, the text and the end of a line. Encode it without further special tokens. TN_E_INPUT: there are more or fewer marks than
- * pictures or sounds, or one is too short to make a row. *out is owned: free(); it ends in NUL, which out_length does
- * not count. [any thread] */
+ * token of a beginning, the text and the end of a line. Encode it without further special tokens. TN_E_INPUT: there are
+ * more or fewer marks than pictures or sounds, or one is too short to make a row. *out is owned: free(); it ends in
+ * NUL, which out_length does not count. [any thread] */
 TN_API tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, const char *text, size_t length,
                                  char **out, size_t *out_length, tn_error *err);
 
