@@ -363,10 +363,20 @@ uint32_t configurations_step(configurations *c, uint32_t from, uint8_t byte)
     return next[byte] = step(c, from, byte);
 }
 
-size_t configurations_size(const configurations *c)
+static size_t table_size(const configuration_table *t)
 {
-    return c->bytes + (c->stacks.used + c->sets.used) * sizeof(configuration_thread) +
-           (c->stacks.count + c->sets.count) * sizeof(configuration_list);
+    return t->capacity * sizeof *t->lists + t->slot_count * sizeof *t->slots + t->room * sizeof *t->pool;
+}
+
+static size_t size_of(const configurations *c)
+{
+    return c->bytes + table_size(&c->stacks) + table_size(&c->sets);
+}
+
+bool configurations_crowded(const configurations *c, size_t times)
+{
+    size_t most = 2 * c->left > CONFIGURATIONS_KEPT ? 2 * c->left : CONFIGURATIONS_KEPT;
+    return size_of(c) > times * most;
 }
 
 /* ---- forgetting -----------------------------------------------------------------------------------------------------
@@ -420,6 +430,7 @@ bool configurations_sweep(configurations *c, uint32_t *const *kept, size_t count
         c->stacks = stacks;
         c->sets = sets;
         c->bytes = 0;
+        c->left = size_of(c);
     } else {
         table_close(&stacks);
         table_close(&sets);

@@ -37,6 +37,7 @@ typedef struct configurations {
     const automaton *a;
     configuration_table stacks, sets; /* stack 0 is empty                                                    */
     size_t bytes;                     /* of the lists of next ones and the masks                             */
+    size_t left;                      /* bytes in use after the last sweep                                   */
     struct closure *scratch;
 } configurations;
 
@@ -46,8 +47,9 @@ void configurations_close(configurations *c);
 uint32_t configurations_start(configurations *c);
 uint32_t configurations_step(configurations *c, uint32_t from, uint8_t byte);
 
-/* Bytes that are in use. */
-size_t configurations_size(const configurations *c);
+/* Is so many times more in use than is kept? Where those that are stood on take more than that, twice as much as they
+ * took is let be: sweeping takes no more time than making what it forgets. */
+bool configurations_crowded(const configurations *c, size_t times);
 
 /* Forgets all but these, whose numbers change. false: no memory, and nothing has changed. */
 bool configurations_sweep(configurations *c, uint32_t *const *kept, size_t count);

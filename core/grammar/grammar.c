@@ -232,18 +232,27 @@ static mask_kept all_kept(tn_grammar *g)
     return (mask_kept){g->kept, n};
 }
 
+/* Forgets what no state, nor *at, stands on, where there is much of it; the lock is held. */
+static bool make_room(tn_grammar *g, uint32_t *at)
+{
+    if (!configurations_crowded(&g->c, 1))
+        return true;
+    mask_kept kept = all_kept(g);
+    kept.numbers[kept.count++] = at;
+    return configurations_sweep(&g->c, kept.numbers, kept.count);
+}
+
 static tn_status accept(tn_grammar_state *s, const char *bytes, size_t length, tn_error *err)
 {
     tn_grammar *g = s->grammar;
     tn_status status = TN_OK;
     pthread_mutex_lock(&g->lock);
-    if (configurations_size(&g->c) > CONFIGURATIONS_KEPT) {
-        mask_kept kept = all_kept(g);
-        if (!configurations_sweep(&g->c, kept.numbers, kept.count))
-            status = no_memory(err);
-    }
     uint32_t at = s->at;
     for (size_t i = 0; i < length && status == TN_OK; i++) {
+        if (!make_room(g, &at)) {
+            status = no_memory(err);
+            break;
+        }
         at = configurations_step(&g->c, at, (uint8_t)bytes[i]);
         if (at == CONFIGURATION_LACK)
             status = no_memory(err);

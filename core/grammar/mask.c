@@ -55,6 +55,7 @@ static bool walk(configurations *c, const tn_vocabulary *v, const vocabulary_tre
     size_t work = 0;
     for (size_t i = 0; i < tree->count;) {
         vocabulary_node node = tree->nodes[i];
+        work += c->sets.lists[path[node.depth]].count;
         uint32_t to = configurations_step(c, path[node.depth], node.byte);
         if (to == CONFIGURATION_LACK)
             return false;
@@ -64,10 +65,9 @@ static bool walk(configurations *c, const tn_vocabulary *v, const vocabulary_tre
         }
         for (uint32_t id = node.token; id != VOCABULARY_NONE; id = v->same[id])
             vocabulary_set(bits, id);
-        work += c->sets.lists[to].count;
         path[node.depth + 1] = to;
         i = work > MASK_WORK ? node.skip : i + 1;
-        if (configurations_size(c) > 2 * (size_t)CONFIGURATIONS_KEPT) {
+        if (configurations_crowded(c, 2)) {
             for (size_t d = 0; d < (size_t)node.depth + 2; d++)
                 kept.numbers[kept.count + d] = &path[d];
             if (!configurations_sweep(c, kept.numbers, kept.count + node.depth + 2))
@@ -81,7 +81,7 @@ const uint64_t *mask_of(configurations *c, const tn_vocabulary *v, mask_kept kep
 {
     if (c->sets.lists[*at].tokens)
         return c->sets.lists[*at].tokens;
-    if (configurations_size(c) > CONFIGURATIONS_KEPT && !configurations_sweep(c, kept.numbers, kept.count))
+    if (configurations_crowded(c, 1) && !configurations_sweep(c, kept.numbers, kept.count))
         return NULL;
     uint64_t *bits = calloc(v->words, sizeof *bits);
     uint32_t *path = malloc((v->longest + 2) * sizeof *path);

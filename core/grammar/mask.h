@@ -5,8 +5,9 @@
 #include "grammar/configurations.h"
 #include "grammar/vocabulary.h"
 
-/* A walk beyond so many threads goes no deeper than the first byte of each token: fewer tokens are allowed then than
- * could be, but each that can be said at all can be said byte by byte, and the time has a bound. */
+/* A walk that looked at so many threads goes no deeper: of the tokens that are left, those of one byte alone are
+ * allowed. They are fewer than could be, but with a token for each byte all that can be said can still be said. What a
+ * step looked at is counted whether it was known or not: a mask depends on nothing but its configuration. */
 enum { MASK_WORK = 1 << 24 };
 
 /* Numbers of configurations that others stand on, count of them, with room for tn_vocabulary.longest + 2 more. */
