@@ -112,12 +112,20 @@ uint32_t automaton_branch(automaton *a, uint32_t from, const char *bytes, size_t
     return from;
 }
 
+bool automaton_spend(automaton *a, size_t work)
+{
+    a->full = a->full || work > AUTOMATON_WORK - a->work;
+    a->work += a->full ? 0 : work;
+    return !a->full;
+}
+
 tn_status automaton_check(const automaton *a, const char *where, tn_error *err)
 {
     if (a->lack)
         return tn_fail(err, TN_E_MEMORY, where, "out of memory");
     if (a->full)
-        return tn_fail(err, TN_E_INPUT, where, "it takes more than %d states; make lengths and repetitions smaller",
+        return tn_fail(err, TN_E_INPUT, where,
+                       "it takes more than %d states, or too long to make; make lengths, lists and repetitions smaller",
                        AUTOMATON_STATES);
     return TN_OK;
 }
@@ -241,7 +249,8 @@ typedef struct leftmost {
     uint32_t *ready; /* [rules]                                                                        */
 } leftmost;
 
-/* Calls step for each rule that this one calls at its beginning, as often as it does. */
+/* For each rule that this one calls at its beginning, as often as it does: one call more; where ready is given, one
+ * less, and those that are called no more become ready. */
 static void each_call(const automaton *a, leftmost *l, uint32_t rule, uint32_t mark, uint32_t *ready, size_t *count)
 {
     size_t waiting = 0;
@@ -311,7 +320,7 @@ static uint32_t plain_next(const automaton *a, uint32_t state, uint32_t *run)
     return next;
 }
 
-/* Follows the characters to a state that is known, then back. 0 marks what is on the way. */
+/* Follows the characters to a state that is known, then back. BUSY marks what is on the way. */
 static bool find_runs(automaton *a)
 {
     const uint32_t UNKNOWN = UINT32_MAX - 2, BUSY = UINT32_MAX - 3;

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a grammar may take at most: some megabytes, and milliseconds to make. include/tenon/grammar.h names the first.
- */
-enum { AUTOMATON_STATES = 1 << 18, AUTOMATON_EDGES = 1 << 20 };
+/* What a grammar may take at most. include/tenon/grammar.h names the first; the last are steps of making it that leave
+ * no state behind (values compared, characters of schemas put together, edges passed): a second of them or less. */
+enum { AUTOMATON_STATES = 1 << 18, AUTOMATON_EDGES = 1 << 20, AUTOMATON_WORK = 1 << 23 };
 
 #define AUTOMATON_NONE UINT32_MAX
 
@@ -44,7 +44,8 @@ typedef struct automaton {
     automaton_rule *rules;
     size_t rule_count, rule_capacity;
     uint32_t plain;  /* the rule of one character of a JSON string; AUTOMATON_NONE: not made yet         */
-    bool full, lack; /* the bound was in the way; memory was                                         */
+    size_t work;     /* that was spent                                                               */
+    bool full, lack; /* a bound was in the way; memory was                                           */
 } automaton;
 
 void automaton_free(automaton *a);
@@ -60,6 +61,9 @@ void automaton_call(automaton *a, uint32_t from, uint32_t rule, uint32_t to);
 uint32_t automaton_literal(automaton *a, uint32_t from, const char *bytes, size_t length);
 /* The same along the edges of single bytes that are there already: literals share their beginnings. */
 uint32_t automaton_branch(automaton *a, uint32_t from, const char *bytes, size_t length);
+
+/* Before so many steps are gone: false: they are too many, and it is full. */
+bool automaton_spend(automaton *a, size_t work);
 
 /* full or lack as an error. where: as tn_fail has it. */
 tn_status automaton_check(const automaton *a, const char *where, tn_error *err);

@@ -57,6 +57,12 @@ void codepoints_add(codepoints *c, uint32_t from, int32_t low, int32_t high, uin
     c->first[from] = (uint32_t)c->edge_count++;
 }
 
+/* One step of making it. */
+static void step(codepoints *c)
+{
+    c->full = c->full || ++c->work > AUTOMATON_WORK;
+}
+
 void codepoints_lengths(codepoints *c, int64_t min, int64_t max)
 {
     int64_t last = max < 0 ? min : max;
@@ -106,6 +112,7 @@ static void close_node(closing *k, uint32_t node, uint32_t as, bool at_start, ui
         k->out->accepts[as] = k->out->accepts[as] || k->from->accepts[item / 2];
         for (uint32_t e = k->from->first[item / 2]; e != AUTOMATON_NONE; e = k->from->edges[e].next) {
             const codepoints_edge *edge = &k->from->edges[e];
+            step(k->out);
             if (edge->low >= 0) {
                 if (!ended)
                     codepoints_add(k->out, as, edge->low, edge->high, target(k, edge->to));
@@ -125,7 +132,7 @@ static void close_node(closing *k, uint32_t node, uint32_t as, bool at_start, ui
 void codepoints_plain(codepoints *c)
 {
     size_t n = c->count;
-    codepoints out = {.full = c->full, .lack = c->lack};
+    codepoints out = {.full = c->full, .lack = c->lack, .work = c->work + n};
     closing k = {c,
                  &out,
                  calloc(2 * n + 1, sizeof *k.marks),
@@ -213,13 +220,15 @@ void codepoints_both(const codepoints *a, const codepoints *b, codepoints *out)
     pairs p = {0};
     out->full = a->full || b->full;
     out->lack = a->lack || b->lack;
+    out->work = a->work + b->work;
     if (!out->full && !out->lack)
         pair_node(&p, 0, 0, out);
     for (size_t i = 0; i < p.listed && !out->full && !out->lack; i++) {
         uint32_t x = (uint32_t)(p.list[i] >> 32), y = (uint32_t)p.list[i];
         out->accepts[i] = a->accepts[x] && b->accepts[y];
         for (uint32_t e = a->first[x]; e != AUTOMATON_NONE; e = a->edges[e].next)
-            for (uint32_t f = b->first[y]; f != AUTOMATON_NONE; f = b->edges[f].next) {
+            for (uint32_t f = b->first[y]; f != AUTOMATON_NONE && !out->full; f = b->edges[f].next) {
+                step(out);
                 const codepoints_edge *m = &a->edges[e], *n = &b->edges[f];
                 int32_t low = m->low > n->low ? m->low : n->low, high = m->high < n->high ? m->high : n->high;
                 if (low <= high)

@@ -21,6 +21,7 @@ typedef struct codepoints {
     size_t count, capacity;
     codepoints_edge *edges;
     size_t edge_count, edge_capacity;
+    size_t work; /* steps of making it, at most AUTOMATON_WORK                              */
     bool full, lack;
 } codepoints;
 
@@ -41,7 +42,7 @@ void codepoints_both(const codepoints *a, const codepoints *b, codepoints *out);
 
 /* Into a: from `from`, the characters; where they may end, the byte `end` to `to`, or nothing where it is 0. json: as
  * within a JSON string, where characters that need an escape have the shortest, U+0000 is none, and any character may
- * be written as it likes (rule plain). What was full or lacking is so in a. */
+ * be written as it likes (rule plain). What was full or lacking is so in a, which spends c's work. */
 void codepoints_lower(const codepoints *c, automaton *a, uint32_t from, char end, uint32_t to, bool json);
 
 /* The rule of one character of a JSON string. */

@@ -199,6 +199,7 @@ void codepoints_lower(const codepoints *c, automaton *a, uint32_t from, char end
 {
     a->full = a->full || c->full;
     a->lack = a->lack || c->lack;
+    automaton_spend(a, c->work);
     uint32_t *states = malloc((c->count + 1) * sizeof *states);
     uint32_t(*tails)[4] = malloc((c->count + 1) * sizeof *tails);
     a->lack = a->lack || !states || !tails;

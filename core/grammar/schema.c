@@ -188,7 +188,9 @@ tn_status schema_add(schema *s, const char *text, size_t length, uint32_t from, 
         if (s->status == TN_OK && json_memory_failed())
             schema_no_memory(s);
         if (s->a->full)
-            schema_fail(s, NULL, "by here the schema takes more than %d states; make lengths and repetitions smaller",
+            schema_fail(s, NULL,
+                        "by here the schema takes more than %d states, or too long to make; make lengths, lists and "
+                        "repetitions smaller",
                         AUTOMATON_STATES);
         if (s->a->lack)
             schema_no_memory(s);

@@ -29,10 +29,9 @@ typedef struct schema {
     size_t job_count, job_capacity, done;
     uint32_t *slots; /* by node: number of its job plus 1                                                      */
     size_t slot_count;
-    json_t *kept; /* the documents, and what was made of their parts                                          */
-    json_t *root; /* of the document that is read                                                               */
-    json_t *made; /* of it, by their texts: so that the same part is made once                                   */
-    size_t made_bytes;
+    json_t *kept;    /* the documents, and what was made of their parts                                          */
+    json_t *root;    /* of the document that is read                                                               */
+    json_t *made;    /* of it, by their texts: so that the same part is made once                                   */
     uint32_t any[5]; /* rules plus 1 that take any value, object, array, string, number; 0: not made yet          */
     tn_error *err;
     tn_status status;
@@ -56,6 +55,9 @@ uint32_t schema_rule_of_ref(schema *s, const char *ref);
 /* At a keyword of the job, or (NULL) the place itself. */
 void schema_fail(schema *s, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void schema_no_memory(schema *s);
+
+/* automaton_spend; false: the schema has failed. */
+bool schema_spend(schema *s, size_t work);
 
 /* What a $ref names within the document; NULL: nothing, and the schema has failed. */
 json_t *schema_resolve(schema *s, const char *ref);
@@ -114,8 +116,6 @@ enum {
 };
 uint32_t schema_types(schema *s, const json_t *node);
 bool schema_types_value(uint32_t types, const json_t *value); /* is the value of one of them?                     */
-
-bool schema_lists(const json_t *required, const char *name); /* is it in that array of names?                   */
 
 /* Can no value be of both? Neither has $ref or allOf at its top. */
 bool schema_types_apart(schema *s, json_t *a, json_t *b);

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Texts of nodes that are made of others, in all: schemas that multiply when they meet end here. */
-enum { MOST_MADE = 8 << 20 };
-
 /* ---- errors
  * ---------------------------------------------------------------------------------------------------------- */
 
@@ -65,6 +62,15 @@ void schema_fail(schema *s, const char *word, const char *format, ...)
     va_end(arguments);
     schema_pointer(s, s->done < s->job_count ? &s->jobs[s->done].place : &root, word, pointer, sizeof pointer);
     s->status = tn_fail(s->err, TN_E_INPUT, "schema", "%s: %s", pointer, message);
+}
+
+bool schema_spend(schema *s, size_t work)
+{
+    if (s->status == TN_OK && !automaton_spend(s->a, work))
+        schema_fail(
+            s, NULL,
+            "by here the schema takes too long to make: lists to compare, schemas that must hold together, or steps");
+    return s->status == TN_OK;
 }
 
 void schema_no_memory(schema *s)
@@ -219,13 +225,12 @@ json_t *schema_resolve(schema *s, const char *ref)
 
 json_t *schema_make(schema *s, json_t *node)
 {
+    enum { NODE_WORK = 16 }; /* about what a node takes beside its text */
     char *text = node && s->status == TN_OK ? json_dumps(node, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     json_t *known = text ? json_object_get(s->made, text) : NULL;
     if (!text)
         schema_no_memory(s);
-    s->made_bytes += text ? strlen(text) : 0;
-    if (s->made_bytes > MOST_MADE)
-        schema_fail(s, NULL, "schemas that must hold together grow too large when they are put together");
+    schema_spend(s, text ? strlen(text) + NODE_WORK : 0);
     if (text && !known && s->status == TN_OK) {
         if (json_object_set(s->made, text, node) == 0)
             known = node;

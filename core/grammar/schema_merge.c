@@ -52,7 +52,8 @@ static void merge_common(schema *s, json_t *to, const char *word, json_t *a, jso
     json_t *common = json_array(), *x = json_is_array(a) ? json_incref(a) : json_pack("[O]", a), *one, *other;
     json_t *y = json_is_array(b) ? json_incref(b) : json_pack("[O]", b);
     size_t i, k;
-    json_array_foreach (x, i, one)
+    schema_spend(s, json_array_size(x) * json_array_size(y));
+    json_array_foreach (s->status == TN_OK ? x : NULL, i, one)
         json_array_foreach (y, k, other) {
             const char *m = json_string_value(one), *n = json_string_value(other);
             bool narrower = types && m && n && strcmp(m, "integer") == 0 && strcmp(n, "number") == 0;

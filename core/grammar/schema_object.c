@@ -1,4 +1,5 @@
 /* Objects of a schema: the properties in its order, and others anywhere between them where it lets them be. */
+#include "base/names.h"
 #include "grammar/codepoints.h"
 #include "grammar/schema.h"
 #include "text/utf8.h"
@@ -42,49 +43,44 @@ static void read_object(schema *s, json_t *node, object *o)
     o->closed = json_is_false(others) || (!others && properties);
     o->others = json_is_true(others) ? NULL : others;
     o->properties = calloc(json_object_size(properties) + json_array_size(required) + 1, sizeof *o->properties);
-    if (!o->properties)
+    names listed = {0};
+    if (!o->properties || !names_init(&listed, json_array_size(required)))
         schema_no_memory(s);
-    if (s->status != TN_OK)
+    if (s->status != TN_OK) {
+        names_close(&listed);
         return;
+    }
     json_object_foreach (properties, name, value)
         o->properties[o->count++] = (property){name, value, false, true};
-    size_t declared = o->count;
+    size_t declared = o->count, at;
     for (size_t i = 0; i < json_array_size(required); i++) {
         name = json_string_value(json_array_get(required, i));
-        if (json_object_get(properties, name))
+        if (!names_add(&listed, name, i) || json_object_get(properties, name))
             continue;
         if (json_is_false(others))
             schema_fail(s, "required", "'%.60s' is none of the properties, and others may not be", name);
-        bool twice = false;
-        for (size_t k = declared; k < o->count; k++)
-            twice = twice || strcmp(o->properties[k].name, name) == 0;
-        if (!twice)
-            o->properties[o->count++] = (property){name, o->others, true, false};
+        o->properties[o->count++] = (property){name, o->others, true, false};
     }
     for (size_t i = 0; i < declared; i++)
-        o->properties[i].required = schema_lists(required, o->properties[i].name);
+        o->properties[i].required = names_find(&listed, o->properties[i].name, &at);
+    names_close(&listed);
 }
 
 /* ---- names of other properties -------------------------------------------------------------------------------------
  */
 
-static uint32_t child(const codepoints *c, uint32_t node, int32_t code)
-{
-    for (uint32_t e = c->first[node]; e != AUTOMATON_NONE; e = c->edges[e].next)
-        if (c->edges[e].low == code)
-            return c->edges[e].to;
-    return AUTOMATON_NONE;
-}
-
-/* names: of the nodes, whether a name ends there. */
+/* names: of the nodes, whether a name ends there. Names come in order: of the edges of a node, only the one that was
+ * added last may lead on. */
 static void add_name(codepoints *c, const char *name, bool *names)
 {
     uint32_t node = 0;
     size_t length = strlen(name);
     for (size_t i = 0; i < length && !c->full && !c->lack;) {
         utf8_char u = utf8_read(name + i, length - i);
-        uint32_t next = child(c, node, u.code);
-        if (next == AUTOMATON_NONE) {
+        uint32_t e = c->first[node], next;
+        if (e != AUTOMATON_NONE && c->edges[e].low == u.code) {
+            next = c->edges[e].to;
+        } else {
             next = codepoints_node(c);
             codepoints_add(c, node, u.code, u.code, next);
         }
@@ -94,35 +90,24 @@ static void add_name(codepoints *c, const char *name, bool *names)
     names[node] = true;
 }
 
-static int by_code(const void *x, const void *y)
-{
-    int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
-    return a < b ? -1 : a > b;
-}
-
-/* From a node of the names, all characters by which it becomes none of them. */
+/* From a node of the names, whose edges have the greatest character first, all others, by which it becomes none of
+ * them. */
 static void add_others(codepoints *c, uint32_t node, uint32_t other)
 {
-    size_t count = 0;
-    for (uint32_t e = c->first[node]; e != AUTOMATON_NONE; e = c->edges[e].next)
-        count++;
-    int32_t *codes = malloc((count + 1) * sizeof *codes), next = 0;
-    if (!codes) {
-        c->lack = true;
-        return;
+    int32_t last = CODEPOINTS_LAST;
+    for (uint32_t e = c->first[node]; e != AUTOMATON_NONE; e = c->edges[e].next) {
+        int32_t code = c->edges[e].low;
+        if (code < last)
+            codepoints_add(c, node, code + 1, last, other);
+        last = code - 1;
     }
-    count = 0;
-    for (uint32_t e = c->first[node]; e != AUTOMATON_NONE; e = c->edges[e].next)
-        codes[count++] = c->edges[e].low;
-    qsort(codes, count, sizeof *codes, by_code);
-    for (size_t i = 0; i < count; i++) {
-        if (codes[i] > next)
-            codepoints_add(c, node, next, codes[i] - 1, other);
-        next = codes[i] + 1;
-    }
-    if (next <= CODEPOINTS_LAST)
-        codepoints_add(c, node, next, CODEPOINTS_LAST, other);
-    free(codes);
+    if (last >= 0)
+        codepoints_add(c, node, 0, last, other);
+}
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp(((const property *)x)->name, ((const property *)y)->name);
 }
 
 /* A rule for a name that is none of the properties', and its value. */
@@ -134,10 +119,15 @@ static uint32_t other_rule(schema *s, const object *o)
     for (size_t i = 0; i < o->count; i++)
         most += strlen(o->properties[i].name);
     bool *names = calloc(most + 1, sizeof *names);
+    property *sorted = malloc((o->count + 1) * sizeof *sorted);
     codepoints_node(&c);
-    c.lack = c.lack || !names;
+    c.lack = c.lack || !names || !sorted;
+    if (sorted && o->count) {
+        memcpy(sorted, o->properties, o->count * sizeof *sorted);
+        qsort(sorted, o->count, sizeof *sorted, by_name);
+    }
     for (size_t i = 0; i < o->count && !c.full && !c.lack; i++)
-        add_name(&c, o->properties[i].name, names);
+        add_name(&c, sorted[i].name, names);
     size_t count = c.count;
     uint32_t other = codepoints_node(&c);
     for (uint32_t n = 0; n < count && !c.full && !c.lack; n++) {
@@ -148,6 +138,7 @@ static uint32_t other_rule(schema *s, const object *o)
         c.accepts[other] = true;
         codepoints_add(&c, other, 0, CODEPOINTS_LAST, other);
     }
+    free(sorted);
     free(names);
     uint32_t rule = automaton_add_rule(a), key = automaton_state(a);
     if (!a->full && !a->lack) {

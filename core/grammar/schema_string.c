@@ -99,6 +99,7 @@ void schema_number(schema *s, json_t *node, bool integer, uint32_t from, uint32_
         schema_fail(s, "multipleOf", "it must be a number above 0");
     else if (step && !decimals_step(&r, step))
         schema_fail(s, "multipleOf", "only 1 to %d, and these divided by powers of ten, are supported", DECIMALS_STEP);
+    schema_spend(s, (size_t)r.step); /* a table with a row for each remainder */
     int order = r.has_low && r.has_high ? decimals_compare(&r.low, &r.high) : -1;
     if (order > 0 || (order == 0 && (r.low_open || r.high_open)))
         schema_fail(s, json_object_get(node, "minimum") ? "minimum" : "exclusiveMinimum", "no number is left");

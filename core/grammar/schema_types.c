@@ -93,8 +93,10 @@ static json_t *values_of(const json_t *node)
     return one ? json_pack("[O]", one) : json_incref(json_object_get(node, "enum"));
 }
 
-static bool values_apart(const json_t *a, const json_t *b)
+static bool values_apart(schema *s, const json_t *a, const json_t *b)
 {
+    if (!schema_spend(s, json_array_size(a) * json_array_size(b)))
+        return false;
     for (size_t i = 0; i < json_array_size(a); i++)
         for (size_t k = 0; k < json_array_size(b); k++)
             if (json_equal(json_array_get(a, i), json_array_get(b, k)))
@@ -115,7 +117,8 @@ static uint32_t bounds(schema *s, const json_t *node, const json_t *values)
     return (values ? types & of_values : types) & SCHEMA_ANY;
 }
 
-bool schema_lists(const json_t *required, const char *name)
+/* Is it in that array of names? */
+static bool lists(const json_t *required, const char *name)
 {
     for (size_t i = 0; i < json_array_size(required); i++) {
         const char *other = json_string_value(json_array_get(required, i));
@@ -126,17 +129,19 @@ bool schema_lists(const json_t *required, const char *name)
 }
 
 /* A property that both must have, with values that differ. */
-static bool told_by_property(json_t *a, json_t *b)
+static bool told_by_property(schema *s, json_t *a, json_t *b)
 {
     const char *name;
-    json_t *one;
-    json_object_foreach (json_object_get(a, "properties"), name, one) {
+    json_t *one, *properties = json_object_get(a, "properties");
+    size_t required = json_array_size(json_object_get(a, "required")) + json_array_size(json_object_get(b, "required"));
+    if (!schema_spend(s, json_object_size(properties) * required))
+        return false;
+    json_object_foreach (properties, name, one) {
         json_t *other = json_object_get(json_object_get(b, "properties"), name);
-        if (!other || !schema_lists(json_object_get(a, "required"), name) ||
-            !schema_lists(json_object_get(b, "required"), name))
+        if (!other || !lists(json_object_get(a, "required"), name) || !lists(json_object_get(b, "required"), name))
             continue;
         json_t *x = values_of(one), *y = values_of(other);
-        bool apart = x && y && values_apart(x, y);
+        bool apart = x && y && values_apart(s, x, y);
         json_decref(x);
         json_decref(y);
         if (apart)
@@ -147,11 +152,14 @@ static bool told_by_property(json_t *a, json_t *b)
 
 bool schema_types_apart(schema *s, json_t *a, json_t *b)
 {
+    enum { PAIR_WORK = 16 }; /* about what two without values take */
     if (!json_is_object(a) || !json_is_object(b))
         return json_is_false(a) || json_is_false(b);
     json_t *x = values_of(a), *y = values_of(b);
+    schema_spend(s, PAIR_WORK + json_array_size(x) + json_array_size(y));
     uint32_t common = bounds(s, a, x) & bounds(s, b, y);
-    bool apart = common == 0 || (x && y && values_apart(x, y)) || (common == SCHEMA_OBJECT && told_by_property(a, b));
+    bool apart =
+        common == 0 || (x && y && values_apart(s, x, y)) || (common == SCHEMA_OBJECT && told_by_property(s, a, b));
     json_decref(x);
     json_decref(y);
     return apart;

@@ -32,7 +32,8 @@ typedef enum tn_grammar_part {
     TN_GRAMMAR_OR       /* what follows may stand in the place of what came before; text as for OBJECT */
 } tn_grammar_part;
 
-/* What it may take: states of its automaton, and bytes of all its texts. More is TN_E_INPUT. */
+/* What it may take: states of its automaton, and bytes of all its texts. More is TN_E_INPUT, and so is what takes
+ * longer to make than a second or so. */
 #define TN_GRAMMAR_STATES (1 << 18)
 #define TN_GRAMMAR_BYTES ((size_t)4 << 20)
 
@@ -41,9 +42,8 @@ typedef struct tn_grammar tn_grammar;
 /* count parts and their texts, at least one. So a schema is { SCHEMA }, a choice { LITERAL, OR, LITERAL }, and a call
  * of one of two tools { LITERAL, SCHEMA, LITERAL, OR, LITERAL, SCHEMA, LITERAL }. TN_E_INPUT with where "schema" or
  * "pattern": what cannot be; of a schema the message begins with the JSON pointer of the place, as a fragment
- * ("#/items:
- * ..."). It does not change afterwards; what it finds out about masks is kept with it, some 24 MiB at most. Owned:
- * tn_grammar_free. [any thread] */
+ * ("#/items: ..."). It does not change afterwards; what it finds out about masks is kept with it, some 24 MiB, and
+ * twice that while a mask is made. Owned: tn_grammar_free. [any thread] */
 TN_API tn_grammar *tn_grammar_new(const tn_vocabulary *vocabulary, const tn_grammar_part *parts,
                                   const char *const *texts, size_t count, tn_error *err);
 TN_API void tn_grammar_free(tn_grammar *grammar); /* when its states are gone. [one thread] */
