@@ -17,6 +17,10 @@ static void narrow(schema *s, codepoints *c, const char *pattern, bool whole, co
     schema_pointer(s, &s->jobs[s->done].place, word, pointer, sizeof pointer - 2);
     strcat(pointer, ": ");
     s->status = pattern_parse(pattern, strlen(pattern), whole, &other, "schema", pointer, s->err);
+    if (s->status != TN_OK) {
+        codepoints_free(&other);
+        return;
+    }
     if (c->count == 0 && !c->full && !c->lack) {
         *c = other;
         return;
