@@ -101,7 +101,8 @@ static bool make_tree(tn_vocabulary *v, const uint32_t *ids, size_t count, vocab
     tree->nodes = malloc((most + 1) * sizeof *tree->nodes);
     uint32_t *open = malloc((v->longest + 1) * sizeof *open);
     const char *before = NULL;
-    for (size_t i = 0; tree->nodes && open && i < count; i++) {
+    bool good = tree->nodes && open;
+    for (size_t i = 0; good && i < count; i++) {
         const char *bytes = v->bytes + v->offsets[ids[i]];
         size_t length = v->offsets[ids[i] + 1] - v->offsets[ids[i]], shared = common(before, depth, bytes, length);
         if (shared == length && shared == depth && before) { /* the same bytes once more */
@@ -118,10 +119,10 @@ static bool make_tree(tn_vocabulary *v, const uint32_t *ids, size_t count, vocab
         tree->nodes[open[depth - 1]].token = ids[i];
         before = bytes;
     }
-    while (depth && tree->nodes && open)
+    while (good && depth)
         tree->nodes[open[--depth]].skip = (uint32_t)tree->count;
     free(open);
-    vocabulary_node *fitting = tree->nodes ? realloc(tree->nodes, (tree->count + 1) * sizeof *fitting) : NULL;
+    vocabulary_node *fitting = good ? realloc(tree->nodes, (tree->count + 1) * sizeof *fitting) : NULL;
     tree->nodes = fitting ? fitting : tree->nodes;
     return fitting != NULL;
 }

@@ -255,52 +255,6 @@ static tn_status tokenize(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
-static tn_status see(const char *path, uint64_t *sum, tn_error *err)
-{
-    static const char *const files[] = {"tests/data/media/files/exif6_100x60.jpg",
-                                        "tests/data/media/files/tiny_3x5.png"};
-    static const char said[] = "a<|image_pad|><|image|>b<|image_pad|><|image|>"; /* places of either kind of model */
-    char model[4096], *text = NULL;
-    size_t length = 0;
-    snprintf(model, sizeof model, "%s/%s", folder, path);
-    tn_model *m = tn_model_open(model, NULL, err);
-    tn_media *media = m ? tn_media_images(m, files, 2, err) : NULL;
-    tn_tokenizer *t = media ? tn_tokenizer_open("tests/data/models/qwen2_vl/tokenizer.json", err) : NULL;
-    tn_status status = t ? tn_media_expand(media, t, said, sizeof said - 1, &text, &length, err) : err->code;
-    if (status == TN_OK)
-        piece_add(sum, text, length);
-    free(text);
-    tn_tokenizer_free(t);
-    tn_media_free(media);
-    tn_model_close(m);
-    return status;
-}
-
-static tn_status hear(const char *path, uint64_t *sum, tn_error *err)
-{
-    static const char *const images[] = {"tests/data/media/files/tiny_3x5.png"};
-    static const char *const sounds[] = {"tests/data/media/files/ulaw_8k.wav", "tests/data/media/files/short_16k.wav"};
-    static const char said[] = "a<|IMAGE|>b<|AUDIO|>";
-    char *text = NULL;
-    size_t length = 0;
-    tn_model *m = tn_model_open(path, NULL, err);
-    tn_media *both = m ? tn_media_files(m, NULL, 0, sounds, 2, err) : NULL;
-    tn_media *media = both ? tn_media_files(m, images, 1, sounds, 1, err) : NULL;
-    tn_tokenizer *t = media ? tn_tokenizer_open(path, err) : NULL;
-    tn_status status = t ? tn_media_expand(media, t, said, sizeof said - 1, &text, &length, err) : err->code;
-    if (status == TN_OK) {
-        const tn_sounds *s = tn_media_sounds(both);
-        piece_add(sum, text, length);
-        piece_add(sum, s->mel, (size_t)(s->count * s->bins * s->frames) * sizeof *s->mel);
-    }
-    free(text);
-    tn_tokenizer_free(t);
-    tn_media_free(both);
-    tn_media_free(media);
-    tn_model_close(m);
-    return status;
-}
-
 static tn_status stop(const char *path, uint64_t *sum, tn_error *err)
 {
     static const char *const texts[] = {"END", "\n\n", "</s>"};
@@ -535,11 +489,12 @@ const piece pieces[] = {
     {.name = "smollm3-template", .path = TEMPLATES "smollm3/template.jinja", .work = render},
     {.name = "nemo-template", .path = TEMPLATES "mistral-nemo/template.jinja", .work = render},
     {.name = "language", .path = "language", .work = render_language},
-    {.name = "see", .path = "qwen2_vl", .work = see},
-    {.name = "see_tiles", .path = "llava_next", .work = see},
-    {.name = "hear", .path = MODELS "qwen2_5_omni_thinker", .work = hear},
-    {.name = "see_places", .path = "gemma4", .work = see},
-    {.name = "see_marks", .path = "llama4", .work = see},
+    {.name = "see", .path = "qwen2_vl", .work = piece_see},
+    {.name = "see_tiles", .path = "llava_next", .work = piece_see},
+    {.name = "hear", .path = MODELS "qwen2_5_omni_thinker", .work = piece_hear},
+    {.name = "see_places", .path = "gemma4", .work = piece_see},
+    {.name = "see_marks", .path = "llama4", .work = piece_see},
+    {.name = "constrain", .path = TOKENIZERS "gpt-2", .work = piece_constrain},
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
     {.name = "prune", .path = "trials", .work = prune},
@@ -563,29 +518,6 @@ static void put_into_cache(void)
     free(cache);
 }
 
-/* Models that see, with what says how pictures are prepared. */
-static void put_seeing(void)
-{
-    static const char *const models[] = {"qwen2_vl", "llava_next", "gemma4", "llama4"};
-    static const char *const processors[] = {
-        NULL,
-        "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": 16, "
-        "\"crop_size\": 16, \"image_grid_pinpoints\": [[16, 32], [32, 16], [32, 32]]}",
-        "{\"image_processor_type\": \"Gemma4ImageProcessor\", \"patch_size\": 4, "
-        "\"pooling_kernel_size\": 2, \"max_soft_tokens\": 70}",
-        "{\"image_processor_type\": \"Llama4ImageProcessor\", \"size\": {\"height\": 16, \"width\": 16}, "
-        "\"max_patches\": 4}"};
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        char *from = tempdir_path("tests/data/models", models[i]), *to = tempdir_path(folder, models[i]);
-        mkdir(to, 0700);
-        tempdir_copy(from, to);
-        if (processors[i])
-            tempdir_put(to, "preprocessor_config.json", processors[i]);
-        free(from);
-        free(to);
-    }
-}
-
 void pieces_open(void)
 {
     static const char own[] = "{\"plugins\": [], \"verify\": \"first-use\"}";
@@ -596,7 +528,7 @@ void pieces_open(void)
     unchecked = tempdir_path(folder, "unchecked.json");
     tempdir_write(checked, own, sizeof own - 1);
     put_into_cache();
-    put_seeing();
+    pieces_put_seeing(folder);
     tempdir_write(unchecked, none, sizeof none - 1);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});

@@ -20,6 +20,12 @@ extern const size_t piece_count;
 void pieces_open(void);
 void pieces_close(void);
 
+/* memory_pieces_media.c: the models that see are below the folder, into which they are put first. */
+void pieces_put_seeing(const char *folder);
+tn_status piece_see(const char *path, uint64_t *sum, tn_error *err);
+tn_status piece_hear(const char *path, uint64_t *sum, tn_error *err);
+tn_status piece_constrain(const char *path, uint64_t *sum, tn_error *err);
+
 void piece_add(uint64_t *sum, const void *data, size_t size);
 
 #endif
