@@ -306,23 +306,28 @@ void tn_session_reset(tn_session *s)
         return;
     cache_reset(&s->cache);
     media_reset(&s->media);
-    s->columns = s->picture_end = s->past.count = 0;
+    s->columns = s->mutual_end = s->past.count = 0;
     memset(s->rope_length, 0, sizeof s->rope_length);
+}
+
+/* From now on observer, unless it is empty, sees the calls of the model and of its towers. */
+static void observe(tn_session *s, run_observer observer)
+{
+    s->observer = observer;
+    s->arena.observer = s->media.observer = observer.see || observer.look ? &s->observer : NULL;
 }
 
 tn_status tn_session_observe(tn_session *s, tn_observer *observer, void *ctx, tn_error *err)
 {
     if (!s)
         return structs_missing("session", err);
-    s->observer = (run_observer){.see = observer, .ctx = ctx};
-    s->arena.observer = s->media.observer = observer ? &s->observer : NULL;
+    observe(s, (run_observer){.see = observer, .ctx = ctx});
     return TN_OK;
 }
 
 void session_look(tn_session *s, run_look *look, void *ctx)
 {
-    s->observer = (run_observer){.look = look, .ctx = ctx};
-    s->arena.observer = &s->observer;
+    observe(s, (run_observer){.look = look, .ctx = ctx});
 }
 
 tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
@@ -337,9 +342,9 @@ tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
                        (long long)length);
     if (length == now)
         return TN_OK;
-    const char *why = s->media.ahead[0] != 0    ? "pictures or sounds have shifted positions"
-                      : length < s->picture_end ? "its tokens see each other"
-                                                : NULL;
+    const char *why = s->media.ahead[0] != 0   ? "pictures or sounds have shifted positions"
+                      : length < s->mutual_end ? "its tokens see each other"
+                                               : NULL;
     for (int32_t i = 0; i < s->shape->rope_count && !why; i++)
         why = rope_tables_moved(&s->shape->rope[i], s->rope_length[i]) ? "rotary frequencies have followed the length"
                                                                        : NULL;

@@ -142,8 +142,8 @@ static graph_run start_run(tn_session *s, tn_error *err)
     return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
 }
 
-/* Keys of a picture that is a chunk stand where its first one does, so that all of its tokens see them. */
-static void join_pictures(tn_session *s)
+/* Keys of a picture, or prompt, that is a chunk stand where its first one does, so that all of its tokens see them. */
+static void join_mutual(tn_session *s)
 {
     s->cache.joined = NULL;
     for (int64_t b = 0; b < s->rows; b++) {
@@ -153,8 +153,8 @@ static void join_pictures(tn_session *s)
     }
 }
 
-/* ... and where a window is shorter than the picture, no token is further from the first one than it reaches: what lies
- * before the picture is out of sight there. */
+/* ... and where a window is shorter than it, no token is further from the first one than the window reaches: what lies
+ * before it is out of sight there. */
 static void stay_near(tn_session *s, int64_t tokens)
 {
     int64_t window = 0;
@@ -208,13 +208,13 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
     return r.status != TN_OK ? r.status : sink->status;
 }
 
-/* Where the call is cut next: before a picture, or behind one, where its tokens see each other. */
+/* Where the call is cut next: before or behind tokens that see each other. */
 static tn_status cut(tn_session *s, int64_t begin, int64_t left, int64_t *count, tn_error *err)
 {
-    media_before before = s->columns == 0 ? MEDIA_NOTHING : s->columns == s->picture_end ? MEDIA_PICTURE : MEDIA_TEXT;
+    media_before before = s->columns == 0 ? MEDIA_NOTHING : s->columns == s->mutual_end ? MEDIA_PICTURE : MEDIA_TEXT;
     tn_status status = media_cut(&s->media, begin, left, s->chunk, before, s->first, count, err);
     if (status == TN_OK)
-        join_pictures(s);
+        join_mutual(s);
     return status;
 }
 
@@ -235,7 +235,7 @@ tn_status session_chunk_run(tn_session *s, const tn_batch *batch, int64_t stride
     status = run_chunk(&sink, batch, err);
     guest_watch_end(&s->watch);
     if (s->cache.joined)
-        s->picture_end = s->columns;
+        s->mutual_end = s->columns;
     return status;
 }
 

@@ -23,8 +23,8 @@ struct tn_session {
     run_observer observer;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     int64_t columns;                  /* tokens of a row so far, with padding                     */
-    int64_t picture_end;              /* ... at the end of the last picture whose tokens see each other */
-    int64_t *first;                   /* [B] where the rows' pictures begin that are the chunk, or INT32_MAX */
+    int64_t mutual_end;               /* ... at the end of the last picture, or prompt, whose tokens see each other */
+    int64_t *first;                   /* [B] where that begins in the rows, if it is the chunk; else INT32_MAX */
     session_past past;
     chunk_inputs in; /* of one chunk                                                             */
     void *staging;   /* of a device without host memory: one block of results, else NULL         */
