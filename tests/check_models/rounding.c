@@ -103,11 +103,12 @@ static bool routed_is_right(const near_tokens *n, distances *d, double ratio, ch
     free(theirs);
     int64_t off = count_off(d, median, false), wrong = count_off(d, median, true);
     int64_t may = 2 + (int64_t)(0.1 * (double)(d->count * n->routers));
-    int at = snprintf(text, 192, "none of %lld tokens clean", (long long)d->count);
+    char clean[96];
+    snprintf(clean, sizeof clean, "none of %lld tokens clean", (long long)d->count);
     if (d->clean_count)
-        at = snprintf(text, 192, "%.2f times transformers' over %lld of %lld tokens (bound %.2f)", ratio,
-                      (long long)d->clean_count, (long long)d->count, factor);
-    snprintf(text + at, 192 - (size_t)at, ", median %.2f, ninth decile %.2f, %lld far off (bound %lld)", half, most,
+        snprintf(clean, sizeof clean, "%.2f times transformers' over %lld of %lld tokens (bound %.2f)", ratio,
+                 (long long)d->clean_count, (long long)d->count, factor);
+    snprintf(text, 192, "%s, median %.2f, ninth decile %.2f, %lld far off (bound %lld)", clean, half, most,
              (long long)(off + wrong), (long long)may);
     return ratio <= factor && half <= 1.5 && wrong == 0 && off <= may && (d->count < 64 || most <= 3);
 }
