@@ -63,7 +63,8 @@ typedef struct near_tokens {
     bool *near, *clean; /* [positions]; clean: neither it nor a token before it in its row, and no padding  */
     int64_t positions, routers;
 } near_tokens;
-bool near_find(const golden *g, run_mode mode, near_tokens *n, tn_error *err);
+/* model: the case's, in any type; asked for its sites alone. One without a router has no such tokens. */
+bool near_find(const golden *g, const tn_model *model, run_mode mode, near_tokens *n, tn_error *err);
 void near_free(near_tokens *n);
 
 /* rounding.c: logits in bf16, as far from the truth as transformers' own. The second form says so in text. */

@@ -151,7 +151,7 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
         check_batch(g, model, dtype, o->config);
     else if (g->logits.data && g->logits.shape[2] != info.vocab)
         check_report(g, tn_dtype_name(dtype), "-", false, "expected logits have another vocabulary");
-    else if (dtype == TN_BF16 && g->logits.data && !near_find(g, main_mode(g), &n, &err))
+    else if (dtype == TN_BF16 && g->logits.data && !near_find(g, model, main_mode(g), &n, &err))
         check_fail(g, "bf16", "-", &err);
     else
         for (int i = 0; i < o->spec_count; i++)

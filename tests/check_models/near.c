@@ -6,8 +6,8 @@
 #include "base/random.h"
 #include "eager/eager.h"
 #include "generate/session.h"
+#include "open/model.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +142,16 @@ static bool watch(const golden *g, tn_dtype dtype, run_mode mode, run_look *look
     return ok;
 }
 
-bool near_find(const golden *g, run_mode mode, near_tokens *n, tn_error *err)
+static bool has_router(const tn_model *model)
+{
+    const graph *sites = model->target.graph;
+    for (size_t i = 0; i < sites->site_count; i++)
+        if (sites->sites[i]->site.op == TN_OP_MOE_ROUTE)
+            return true;
+    return false;
+}
+
+bool near_find(const golden *g, const tn_model *model, run_mode mode, near_tokens *n, tn_error *err)
 {
     int64_t tokens = g->ids.shape[1];
     finder *f = calloc(1, sizeof *f);
@@ -150,11 +159,13 @@ bool near_find(const golden *g, run_mode mode, near_tokens *n, tn_error *err)
     n->near = calloc((size_t)n->positions, sizeof *n->near);
     n->clean = calloc((size_t)n->positions, sizeof *n->clean);
     bool ok = f && n->near && n->clean;
+    if (!ok)
+        tn_fail(err, TN_E_MEMORY, "routers", "out of memory");
     if (ok) {
         f->near = n->near;
         f->positions = n->positions;
-        ok = watch(g, TN_F32, mode, look_in_f32, f, err) &&
-             (f->count == 0 || watch(g, TN_BF16, mode, look_in_bf16, f, err));
+        ok = !has_router(model) ||
+             (watch(g, TN_F32, mode, look_in_f32, f, err) && watch(g, TN_BF16, mode, look_in_bf16, f, err));
         n->routers = f->count;
     }
     for (int64_t i = 0, row_clean = 1; ok && i < n->positions; i++) {

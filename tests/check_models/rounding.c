@@ -65,15 +65,22 @@ static void measure(const golden *g, const run_results *r, const near_tokens *n,
     }
 }
 
-/* Tokens that are further off than roundings alone bring them. */
+/* Tokens that are further off than roundings alone bring them; what is no number, near another choice or not, counts
+ * among the clean ones. */
 static int64_t count_off(const distances *d, double median, bool clean)
 {
     int64_t off = 0;
     for (int64_t i = 0; i < d->count; i++) {
         double most = 8 * (d->theirs[i] > median ? d->theirs[i] : median);
-        off += d->clean[i] == clean && !(d->ours[i] <= most);
+        off += (d->clean[i] || !isfinite(d->ours[i])) == clean && !(d->ours[i] <= most);
     }
     return off;
+}
+
+static bool cannot_say(char text[static 192], const char *why)
+{
+    snprintf(text, 192, "%s", why);
+    return false;
 }
 
 /* Where experts are picked: clean tokens as everywhere, one by one, too; the others by what most of them do. */
@@ -81,8 +88,11 @@ static bool routed_is_right(const near_tokens *n, distances *d, double ratio, ch
 {
     double factor = d->clean_count ? fmax(1.5, exp(3 * SPREAD / sqrt((double)d->clean_count))) : 1.5;
     double *ours = malloc((size_t)d->count * sizeof *ours), *theirs = malloc((size_t)d->count * sizeof *theirs);
-    if (!ours || !theirs || d->count == 0)
-        abort();
+    if (!ours || !theirs) {
+        free(ours);
+        free(theirs);
+        return cannot_say(text, "out of memory");
+    }
     for (int64_t i = 0; i < d->count; i++) {
         ours[i] = d->ours[i];
         theirs[i] = d->theirs[i];
@@ -93,10 +103,13 @@ static bool routed_is_right(const near_tokens *n, distances *d, double ratio, ch
     free(theirs);
     int64_t off = count_off(d, median, false), wrong = count_off(d, median, true);
     int64_t may = 2 + (int64_t)(0.1 * (double)(d->count * n->routers));
-    snprintf(text, 192,
-             "%.2f times transformers' over %lld of %lld tokens (bound %.2f), median %.2f, %lld far off (bound %lld)",
-             ratio, (long long)d->clean_count, (long long)d->count, factor, half, (long long)(off + wrong),
-             (long long)may);
+    char clean[96];
+    snprintf(clean, sizeof clean, "none of %lld tokens clean", (long long)d->count);
+    if (d->clean_count)
+        snprintf(clean, sizeof clean, "%.2f times transformers' over %lld of %lld tokens (bound %.2f)", ratio,
+                 (long long)d->clean_count, (long long)d->count, factor);
+    snprintf(text, 192, "%s, median %.2f, ninth decile %.2f, %lld far off (bound %lld)", clean, half, most,
+             (long long)(off + wrong), (long long)may);
     return ratio <= factor && half <= 1.5 && wrong == 0 && off <= may && (d->count < 64 || most <= 3);
 }
 
@@ -104,16 +117,21 @@ bool rounding_is_right(const golden *g, const run_results *r, const near_tokens 
 {
     size_t positions = (size_t)n->positions;
     distances d = {calloc(positions, sizeof(double)), calloc(positions, sizeof(double)), calloc(positions, 1), 0, 0};
-    if (!d.ours || !d.theirs || !d.clean)
-        abort();
-    measure(g, r, n, rounds, &d);
+    bool right = d.ours && d.theirs && d.clean;
+    if (right)
+        measure(g, r, n, rounds, &d);
     double ours = rms_over(d.ours, d.clean, d.count), theirs = rms_over(d.theirs, d.clean, d.count);
-    double ratio = ours > 0 ? ours / theirs : 0;
-    bool right = ours <= 1.5 * theirs;
-    if (n->routers > 0)
+    double ratio = ours == 0 ? 0 : ours / theirs;
+    if (!right)
+        cannot_say(text, "out of memory");
+    else if (d.count == 0)
+        right = cannot_say(text, "no token counts");
+    else if (n->routers > 0)
         right = routed_is_right(n, &d, ratio, text);
-    else
+    else {
+        right = ours <= 1.5 * theirs;
         snprintf(text, 192, "rms error %.3e, bound %.3e (%.2f times transformers')", ours, 1.5 * theirs, ratio);
+    }
     free(d.ours);
     free(d.theirs);
     free(d.clean);

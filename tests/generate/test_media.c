@@ -1,5 +1,6 @@
 /* Pictures in sessions: cut anywhere, in padded rows, continued token by token, as features from elsewhere; what does
  * not fit together is said by name. */
+#include "generate/session.h"
 #include "suite.h"
 #include "test_models.h"
 
@@ -331,6 +332,48 @@ START_TEST(a_model_that_only_reads)
 }
 END_TEST
 
+typedef struct seen {
+    int64_t all, of_tower;
+} seen;
+
+static void count(seen *s, const char *path)
+{
+    s->all++;
+    s->of_tower += path && strstr(path, "visual") != NULL;
+}
+
+static void see(void *ctx, const tn_event *event)
+{
+    count(ctx, event->path);
+}
+
+static tn_status look(void *ctx, const tn_call *call, tn_error *err)
+{
+    (void)err;
+    count(ctx, call->site ? call->site->path : NULL);
+    return TN_OK;
+}
+
+/* Who watches a session, and who looks at its calls, get those of the tower, too. */
+START_TEST(towers_are_seen)
+{
+    picture_case c = open_case(names[_i]);
+    tn_session *s = new_session(&c, 1, 0);
+    tn_batch b = batch_of(&c);
+    seen watched = {0}, looked = {0};
+    session_look(s, look, &looked);
+    run(s, &b, NULL);
+    tn_session_reset(s);
+    ck_assert_int_eq(tn_session_observe(s, see, &watched, NULL), TN_OK);
+    run(s, &b, NULL);
+    ck_assert_int_gt(watched.of_tower, 0);
+    ck_assert_int_gt(watched.all, watched.of_tower);
+    ck_assert_int_eq(looked.of_tower, watched.of_tower);
+    ck_assert_int_eq(looked.all, watched.all);
+    close_case(&c);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("media", 120);
@@ -341,5 +384,6 @@ int main(void)
     suite_add(tc, features_from_elsewhere);
     tcase_add_loop_test(tc, a_picture_larger_than_a_call, 0, CASES);
     suite_add(tc, what_does_not_fit, a_model_that_only_reads);
+    tcase_add_loop_test(tc, towers_are_seen, 0, CASES);
     return suite_run();
 }

@@ -6,14 +6,26 @@
 #include "test_models.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <tenon/half.h>
 
 static const char *const cases[] = {"olmoe", "qwen3_moe", "qwen3_moe_step2", "qwen3_moe_top1"};
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* The logits of a case with a kernel for its experts: are they right? text says how far they are. */
-static bool judge(const char *name, tn_status (*forward)(const tn_call *, tn_error *), char text[static 192])
+typedef tn_status experts_forward(const tn_call *, tn_error *);
+static experts_forward *forward;
+static int64_t calls;
+
+static tn_status counted(const tn_call *call, tn_error *err)
+{
+    calls++;
+    return forward(call, err);
+}
+
+/* The logits of a case with a kernel for its experts; with spoil one of them, of a token that is clean or not, is no
+ * number. Are they right? text says how far they are. */
+static bool judge(const char *name, experts_forward *experts, bool spoil, bool clean, char text[static 192])
 {
     tn_error err = TN_ERROR_INIT;
     golden g;
@@ -21,14 +33,22 @@ static bool judge(const char *name, tn_status (*forward)(const tn_call *, tn_err
     run_results r;
     char folder[256];
     snprintf(folder, sizeof folder, "tests/data/models/%s", name);
-    test_kernel_add(&(test_kernel){.id = "experts", .op = TN_OP_MOE_BLOCK, .forward = forward});
+    test_kernel_add(&(test_kernel){.id = "experts", .op = TN_OP_MOE_BLOCK, .forward = counted});
     tn_model *m = test_model(name, "bf16");
     test_model_apply(m, test_config("{\"verify\": \"never\"}"), "auto");
     ck_assert_msg(golden_open(&g, folder, name, &err), "%s", err.message);
-    ck_assert_msg(near_find(&g, RUN_GIVEN, &n, &err), "%s", err.message);
+    ck_assert_msg(near_find(&g, m, RUN_GIVEN, &n, &err), "%s", err.message);
     ck_assert_int_gt(n.routers, 0);
+    forward = experts;
+    calls = 0;
     ck_assert(run_allocate(&g, m, false, &r));
     ck_assert_msg(run_case(&g, m, 0, RUN_GIVEN, &r, &err), "%s", err.message);
+    ck_assert_int_eq(calls, n.routers);
+    int64_t spoilt = 0;
+    while (spoil && n.clean[spoilt] != clean)
+        ck_assert_int_lt(++spoilt, n.positions);
+    if (spoil)
+        r.logits[spoilt * r.vocab + 3] = NAN;
     bool right = rounding_is_right(&g, &r, &n, false, text);
     run_free(&r);
     near_free(&n);
@@ -39,7 +59,7 @@ static bool judge(const char *name, tn_status (*forward)(const tn_call *, tn_err
 START_TEST(right_kernels_pass)
 {
     char text[192];
-    ck_assert_msg(judge(cases[_i], NULL, text), "%s: %s", cases[_i], text);
+    ck_assert_msg(judge(cases[_i], test_kernel_forward, false, false, text), "%s: %s", cases[_i], text);
 }
 END_TEST
 
@@ -89,15 +109,22 @@ static tn_status grows(const tn_call *call, tn_error *err)
     return status;
 }
 
-static tn_status (*const wrong[])(const tn_call *, tn_error *) = {forgets_the_last_choice, divides_by_another_sum,
-                                                                  takes_the_next_expert, grows};
+static experts_forward *const wrong[] = {forgets_the_last_choice, divides_by_another_sum, takes_the_next_expert, grows};
 enum { WRONG = sizeof wrong / sizeof *wrong };
 
 START_TEST(wrong_kernels_do_not)
 {
     char text[192];
     const char *name = cases[_i / WRONG];
-    ck_assert_msg(!judge(name, wrong[_i % WRONG], text), "%s, %d: %s", name, _i % WRONG, text);
+    ck_assert_msg(!judge(name, wrong[_i % WRONG], false, false, text), "%s, %d: %s", name, _i % WRONG, text);
+}
+END_TEST
+
+/* One logit of one token, whether another choice is near to it or not. */
+START_TEST(not_a_number_is_found)
+{
+    char text[192];
+    ck_assert_msg(!judge("olmoe", test_kernel_forward, true, _i, text), "%s", text);
 }
 END_TEST
 
@@ -108,7 +135,7 @@ START_TEST(tokens_that_are_near_are_few)
     golden g;
     near_tokens n;
     ck_assert(golden_open(&g, "tests/data/models/mixtral", "mixtral", &err));
-    ck_assert_msg(near_find(&g, RUN_GIVEN, &n, &err), "%s", err.message);
+    ck_assert_msg(near_find(&g, test_model("mixtral", "f32"), RUN_GIVEN, &n, &err), "%s", err.message);
     int64_t near = 0;
     for (int64_t i = 0; i < n.positions; i++) {
         near += n.near[i];
@@ -126,6 +153,7 @@ int main(void)
     tcase_add_checked_fixture(c, plugin_box_open, NULL);
     tcase_add_loop_test(c, right_kernels_pass, 0, CASES);
     tcase_add_loop_test(c, wrong_kernels_do_not, 0, CASES * WRONG);
+    tcase_add_loop_test(c, not_a_number_is_found, 0, 2);
     suite_add(c, tokens_that_are_near_are_few);
     return suite_run();
 }

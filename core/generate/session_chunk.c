@@ -1,0 +1,259 @@
+/* What one chunk of a call does: where it ends, its tokens' places, the run, and where results go. */
+#include "generate/session_state.h"
+
+#include "base/convert.h"
+
+#include <stdio.h>
+
+enum { HEAD_ROWS = GRAPH_WIDE_TOKENS };
+
+static int64_t head_rows(const tn_session *s)
+{
+    return s->rows > HEAD_ROWS ? s->rows : HEAD_ROWS;
+}
+
+size_t session_chunk_staging(const tn_session *s)
+{
+    size_t row = (size_t)(s->shape->vocab > s->shape->hidden ? s->shape->vocab : s->shape->hidden);
+    return (size_t)head_rows(s) * row * tn_dtype_size(s->model->dtype);
+}
+
+/* Where the results of a chunk go. */
+typedef struct chunk_sink {
+    tn_session *s;
+    const tn_outputs *outputs;
+    int64_t all_tokens, begin, tokens; /* a row of the whole call, of this chunk                   */
+    bool last;
+    tn_status status;
+    tn_error *err;
+} chunk_sink;
+
+/* n elements of the device as floats of the host, in the pieces that staging holds. */
+static tn_status fetch(tn_session *s, const void *from, float *to, int64_t n, tn_error *err)
+{
+    tn_dtype dtype = s->model->dtype;
+    size_t element = tn_dtype_size(dtype);
+    if (!s->staging) {
+        tn_status ready = device_sync(s->model->target.device, err);
+        if (ready == TN_OK)
+            convert_to_f32(from, dtype, to, n);
+        return ready;
+    }
+    int64_t piece = (int64_t)(session_chunk_staging(s) / element);
+    tn_status status = TN_OK;
+    for (int64_t i = 0; i < n && status == TN_OK; i += piece) {
+        int64_t count = n - i < piece ? n - i : piece;
+        status = device_download(s->model->target.device, s->staging, (const char *)from + (size_t)i * element,
+                                 (size_t)count * element, err);
+        if (status == TN_OK)
+            convert_to_f32(s->staging, dtype, to + i, count);
+    }
+    return status;
+}
+
+static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
+{
+    chunk_sink *sink = ctx;
+    int64_t width = sink->s->shape->hidden, state = index - sink->s->shape->states_behind;
+    if (state < 0 || !sink->outputs->hidden[state])
+        return;
+    for (int64_t b = 0; b < sink->s->rows && sink->status == TN_OK; b++) {
+        const char *from =
+            (const char *)hidden->data + (size_t)(b * sink->tokens * width) * tn_dtype_size(hidden->dtype);
+        float *to = sink->outputs->hidden[state] + (b * sink->all_tokens + sink->begin) * width;
+        sink->status = fetch(sink->s, from, to, sink->tokens * width, sink->err);
+    }
+}
+
+/* Logits of count rows of the result, beginning at row, to out. */
+static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, float *out)
+{
+    size_t mark = arena_mark(r->arena);
+    tn_tensor x = steps_view(&r->result, 2, (int64_t[]){count, s->shape->hidden});
+    if (x.data)
+        x.data = (char *)x.data + (size_t)(row * s->shape->hidden) * tn_dtype_size(x.dtype);
+    tn_tensor y = s->model->flow->logits(r, s->model->arch_state, &x);
+    if (r->status == TN_OK && !r->arena->measuring)
+        r->status = fetch(s, y.data, out, count * s->shape->vocab, r->err);
+    arena_release(r->arena, mark);
+}
+
+/* Logits that choose no token: says what brought them. */
+static void broken_logits(graph_run *r, const tn_session *s, int64_t row, int64_t token)
+{
+    char where[80] = "the output head gives";
+    if (r->broken == 1)
+        snprintf(where, sizeof where, "the embeddings give");
+    else if (r->broken > 1)
+        snprintf(where, sizeof where, "layer %lld%s",
+                 (long long)(r->broken - 1 < s->shape->layers ? r->broken - 2 : s->shape->layers - 1),
+                 r->broken - 1 >= s->shape->layers ? " or the norm behind it gives" : " gives");
+    r->status = tn_fail(r->err, TN_E_VERIFY, "logits",
+                        "NaN or infinity for token %lld of row %lld; the first stand in what %s; is the "
+                        "checkpoint whole? Try --kernels=none, and --dtype f32",
+                        (long long)token, (long long)row, where);
+}
+
+/* Logits of a real token must be numbers. */
+static void check_logits(graph_run *r, const chunk_sink *sink, int64_t b, int64_t t, int64_t count, const float *logits)
+{
+    const tn_session *s = sink->s;
+    for (int64_t i = 0; i < count && r->status == TN_OK && !s->any_logits; i++)
+        if (s->in.index[b * sink->tokens + t + i] >= 0 &&
+            convert_has_broken_logit(logits + i * s->shape->vocab, s->shape->vocab))
+            broken_logits(r, s, b, sink->begin + t + i);
+}
+
+/* How many of a chunk's tokens the caller reads: the last ones. */
+static int64_t wanted_tokens(const chunk_sink *sink)
+{
+    const tn_outputs *o = sink->outputs;
+    return o->hidden || o->logits ? sink->tokens : o->last_logits && sink->last ? 1 : 0;
+}
+
+static void run_head(graph_run *r, chunk_sink *sink)
+{
+    tn_session *s = sink->s;
+    int64_t vocab = s->shape->vocab, tokens = r->result.shape[0] / s->rows;
+    float *logits = sink->outputs->logits, *last = sink->outputs->last_logits;
+    for (int64_t b = 0; b < s->rows && r->status == TN_OK; b++) {
+        int64_t first = b * tokens;
+        for (int64_t t = 0; logits && t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
+            int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
+            float *to = logits + (b * sink->all_tokens + sink->begin + t) * vocab;
+            head_block(r, s, first + t, count, to);
+            check_logits(r, sink, b, t, count, to);
+        }
+        if (last && sink->last) {
+            head_block(r, s, first + tokens - 1, 1, last + b * vocab);
+            check_logits(r, sink, b, sink->tokens - 1, 1, last + b * vocab);
+        }
+    }
+}
+
+static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
+{
+    chunk_show(&s->in, tokens, r);
+    r->cache = s->cache.view;
+}
+
+static graph_run start_run(tn_session *s, tn_error *err)
+{
+    return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
+}
+
+/* Keys of a picture, or prompt, that is a chunk stand where its first one does, so that all of its tokens see them. */
+static void join_mutual(tn_session *s)
+{
+    s->cache.joined = NULL;
+    for (int64_t b = 0; b < s->rows; b++) {
+        if (s->first[b] >= 0)
+            s->cache.joined = s->first;
+        s->first[b] = s->first[b] >= 0 ? s->cache.length[b] : INT32_MAX;
+    }
+}
+
+/* ... and where a window is shorter than it, no token is further from the first one than the window reaches: what lies
+ * before it is out of sight there. */
+static void stay_near(tn_session *s, int64_t tokens)
+{
+    int64_t window = 0;
+    for (int64_t i = 0; i < s->shape->layers && window == 0; i++)
+        window = s->shape->layer[i].window;
+    s->in.has_near = s->cache.joined && window > 0 && !s->shape->near_pictures;
+    for (int64_t i = 0; s->in.has_near && i < s->rows * tokens; i++) {
+        int64_t most = s->first[i / tokens] + window - 1;
+        s->in.near[i] = s->in.index[i] > most ? (int32_t)most : s->in.index[i];
+    }
+}
+
+static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
+{
+    tn_session *s = sink->s;
+    chunk_inputs *in = &s->in;
+    int64_t tokens = sink->tokens, all = sink->all_tokens;
+    tn_status status =
+        cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, in->index, err);
+    for (int64_t b = 0; b < s->rows; b++)
+        for (int64_t t = 0; t < tokens; t++) {
+            int64_t from = b * all + sink->begin + t, to = b * tokens + t;
+            int64_t index = in->index[to];
+            in->ids[to] = media_id(&s->media, batch->ids[from]);
+            media_position(&s->media, b, sink->begin + t, index, in->positions[to]);
+            for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
+                sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : in->positions[to][a];
+        }
+    stay_near(s, tokens);
+    if (status == TN_OK)
+        status = chunk_upload(in, tokens, s->rope_length, s->columns, err);
+    run_media media = {0};
+    if (status == TN_OK)
+        status = media_chunk(&s->media, sink->begin, tokens, &media, err);
+    if (status != TN_OK)
+        return status;
+    past_keep(&s->past, tokens, in->ids, in->positions, in->index);
+    s->columns += tokens;
+    graph_run r = start_run(s, err);
+    set_inputs(&r, s, tokens);
+    r.wanted = wanted_tokens(sink);
+    r.media = media.features.data ? &media : NULL;
+    if (sink->outputs->hidden) {
+        r.capture = capture_hidden;
+        r.capture_ctx = sink;
+    }
+    arena_release(&s->arena, 0);
+    s->model->flow->forward(&r, s->model->arch_state);
+    if (r.status == TN_OK)
+        run_head(&r, sink);
+    return r.status != TN_OK ? r.status : sink->status;
+}
+
+/* Where the call is cut next: before or behind tokens that see each other. */
+static tn_status cut(tn_session *s, int64_t begin, int64_t left, int64_t *count, tn_error *err)
+{
+    media_before before = s->columns == 0 ? MEDIA_NOTHING : s->columns == s->mutual_end ? MEDIA_PICTURE : MEDIA_TEXT;
+    tn_status status = media_cut(&s->media, begin, left, s->chunk, before, s->first, count, err);
+    if (status == TN_OK)
+        join_mutual(s);
+    return status;
+}
+
+tn_status session_chunk_run(tn_session *s, const tn_batch *batch, int64_t stride, const tn_outputs *outputs,
+                            int64_t begin, int64_t *count, tn_error *err)
+{
+    tn_status status = cut(s, begin, batch->tokens - begin, count, err);
+    if (status != TN_OK)
+        return status;
+    chunk_sink sink = {.s = s,
+                       .outputs = outputs,
+                       .all_tokens = stride,
+                       .begin = begin,
+                       .tokens = *count,
+                       .last = begin + *count == batch->tokens,
+                       .err = err};
+    guest_watch_begin(&s->watch);
+    status = run_chunk(&sink, batch, err);
+    guest_watch_end(&s->watch);
+    if (s->cache.joined)
+        s->mutual_end = s->columns;
+    return status;
+}
+
+tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err)
+{
+    graph_run r = start_run(s, err);
+    run_media media;
+    cache_measure(&s->cache, tokens);
+    media_measure(&s->media, tokens, &media);
+    set_inputs(&r, s, tokens);
+    r.wanted = wanted;
+    r.media = with_media ? &media : NULL;
+    arena_release(&s->arena, 0);
+    s->model->flow->forward(&r, s->model->arch_state);
+    if (s->shape->no_head)
+        return r.status;
+    int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
+    head_block(&r, s, 0, block, NULL);
+    head_block(&r, s, 0, 1, NULL);
+    return r.status;
+}
