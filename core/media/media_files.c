@@ -2,16 +2,12 @@
 #include "media/media_files.h"
 
 #include "base/notices.h"
+#include "models/vit.h"
 #include "open/model.h"
 
 #include <stdlib.h>
 
 enum { MOST_FILES = 4096 };
-
-const vit_marks *media_files_marks(const multimodal *m)
-{
-    return m->vision == &vision_vit ? vit_marks_of(m->vision_state) : NULL;
-}
 
 /* ---- pictures ---------------------------------------------------------------------------------------- */
 
@@ -49,8 +45,7 @@ static tn_status make_pictures(tn_media *m, const multimodal *sees, const char *
     processor *p = processor_open(m->model->folder, err);
     if (!p)
         return err->code;
-    const vit_marks *marks = media_files_marks(sees);
-    if (marks && marks->line)
+    if (sees->marks && sees->marks->line)
         processor_cut_at(p, vit_unit(sees->vision_state));
     picture *pictures = calloc((size_t)count, sizeof *pictures);
     tn_status status = pictures ? decode_all(files, count, pictures, err)
