@@ -41,6 +41,22 @@ START_TEST(run_hears_sounds)
 }
 END_TEST
 
+/* Of a text that somebody else may have written no word is a file. */
+START_TEST(run_opens_no_words)
+{
+    char *folder = tempdir_new();
+    tempdir_put(folder, "talk.json", "[{\"role\": \"user\", \"content\": \"See @" PHOTO "\"}]");
+    process_result prompt = TENON(NULL, "run", HEARING, "See @" PHOTO, "--audio", SOUND, "-n1", "--json"),
+                   talk = TENON(NULL, "run", HEARING, "--messages", tempdir_at(folder, "talk.json"), "-n1", "--json"),
+                   chat = TENON(NULL, "run", HEARING, "--chat", "See @" PHOTO, "-n1", "--json"),
+                   image = TENON(NULL, "run", HEARING, "See", "--image", PHOTO, "-n1", "--json");
+    ck_assert_uint_eq(count_id(printed_json(&prompt, 0), 5), 0);
+    ck_assert_uint_eq(count_id(printed_json(&talk, 0), 5), 0);
+    ck_assert_uint_eq(count_id(printed_json(&chat, 0), 5), 0);
+    ck_assert_uint_eq(count_id(printed_json(&image, 0), 5), 15);
+}
+END_TEST
+
 /* The model's processor takes four seconds. */
 START_TEST(run_says_what_is_cut)
 {
@@ -180,7 +196,7 @@ END_TEST
 int main(void)
 {
     TCase *c = suite_open("files in conversations", 120);
-    suite_add(c, run_hears_sounds, run_says_what_is_cut, run_refuses_sounds, files_of_the_first_question,
-              words_that_name_files, other_files_after_a_reset, files_that_are_refused);
+    suite_add(c, run_hears_sounds, run_opens_no_words, run_says_what_is_cut, run_refuses_sounds,
+              files_of_the_first_question, words_that_name_files, other_files_after_a_reset, files_that_are_refused);
     return suite_run();
 }
