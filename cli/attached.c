@@ -80,13 +80,14 @@ static bool is_file(const char *name, size_t length)
 {
     char path[4096];
     struct stat s;
-    if (length >= sizeof path || memchr(name, '\0', length))
+    if (length >= sizeof path)
         return false;
     memcpy(path, name, length);
     path[length] = '\0';
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
+/* Up to a blank or a NUL. */
 static size_t word_length(const char *text, size_t length)
 {
     size_t n = 0;

@@ -212,18 +212,21 @@ tn_status conversation_save(const conversation *c, const char *path, tn_error *e
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
+static json_t *make_text(const char *text, size_t length, tn_error *err)
+{
+    json_t *made = json_stringn(text, length);
+    if (!made && json_lost())
+        no_memory(err);
+    else if (!made)
+        tn_fail(err, TN_E_INPUT, "message", "is not UTF-8; give it in that encoding");
+    return made;
+}
+
 static json_t *make_message(const char *role, const char *text, size_t length, tn_error *err)
 {
-    json_t *content = json_stringn(text, length);
-    if (!content) {
-        if (json_lost())
-            no_memory(err);
-        else
-            tn_fail(err, TN_E_INPUT, "message", "is not UTF-8; give it in that encoding");
-        return NULL;
-    }
-    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);
-    if (!message)
+    json_t *content = make_text(text, length, err);
+    json_t *message = content ? json_pack("{s:s, s:o}", "role", role, "content", content) : NULL;
+    if (content && !message)
         no_memory(err);
     return message;
 }
@@ -240,14 +243,10 @@ tn_status conversation_add(conversation *c, const char *role, const char *text, 
 
 static tn_status add_text(json_t *parts, const char *text, size_t length, tn_error *err)
 {
-    json_t *message = length > 0 ? make_message("user", text, length, err) : NULL;
-    if (length > 0 && !message)
-        return err->code;
-    json_t *part =
-        message ? json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(message, "content")) : NULL;
-    bool good = !message || json_array_append_new(parts, part) == 0;
-    json_decref(message);
-    return good ? TN_OK : no_memory(err);
+    json_t *said = length > 0 ? make_text(text, length, err) : NULL;
+    if (!said)
+        return length > 0 ? err->code : TN_OK;
+    return json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", said)) ? no_memory(err) : TN_OK;
 }
 
 static tn_status add_file(conversation *c, json_t *parts, const char *name, size_t length, bool sound, tn_error *err)

@@ -54,12 +54,24 @@ static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, t
     return r->tokenizer ? TN_OK : err->code;
 }
 
+static tn_status read_files(run_state *r, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < r->o->file_count && status == TN_OK; i++) {
+        const media_file *f = &r->o->files[i];
+        status = attached_add(&r->files, f->name, strlen(f->name), f->sound, err);
+    }
+    return status == TN_OK ? attached_read(&r->files, r->w.model, err) : status;
+}
+
 /* A text beside pictures or sounds, for a model without a chat template. */
 static tn_status encode_plainly(run_state *r, const char *text, size_t length, tn_error *err)
 {
     char *whole;
     size_t size;
-    tn_status status = tn_media_expand(r->files.media, r->tokenizer, text, length, &whole, &size, err);
+    tn_status status = read_files(r, err);
+    if (status == TN_OK)
+        status = tn_media_expand(r->files.media, r->tokenizer, text, length, &whole, &size, err);
     if (status != TN_OK)
         return status;
     status = tn_tokenizer_encode(r->tokenizer, whole, size, false, &r->prompt, &r->prompt_count, err);
@@ -71,7 +83,7 @@ static tn_status encode_plainly(run_state *r, const char *text, size_t length, t
 static tn_status read_conversation(run_state *r, const char *text, size_t length, tn_error *err)
 {
     conversation c;
-    bool plain = text && r->files.media && !option_given(r->o, OPT_CHAT);
+    bool plain = text && r->o->file_count > 0 && !option_given(r->o, OPT_CHAT);
     const char *folder = r->o->argument[0];
     tn_status status = plain ? conversation_open_any(&c, folder, err) : conversation_open(&c, folder, err);
     if (status == TN_OK && c.plain) {
@@ -83,10 +95,11 @@ static tn_status read_conversation(run_state *r, const char *text, size_t length
     if (status == TN_OK && text)
         status = conversation_ask(&c, r->o->files, r->o->file_count, false, text, length, err);
     if (status == TN_OK)
-        c.files.media = r->files.media;
+        status = attached_read(&c.files, r->w.model, err);
     if (status == TN_OK)
         status = conversation_ids(&c, r->tokenizer, &r->prompt, &r->prompt_count, err);
-    c.files.media = NULL; /* it is needed on                                                           */
+    r->files = c.files; /* they outlive it                                                             */
+    c.files = (attached){0};
     conversation_close(&c);
     return status;
 }
@@ -101,25 +114,13 @@ static tn_status encode_text(run_state *r, const char *text, size_t length, tn_e
     return tn_tokenizer_encode(r->tokenizer, text, length, true, &r->prompt, &r->prompt_count, err);
 }
 
-static tn_status read_files(run_state *r, tn_error *err)
-{
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < r->o->file_count && status == TN_OK; i++) {
-        const media_file *f = &r->o->files[i];
-        status = attached_add(&r->files, f->name, strlen(f->name), f->sound, err);
-    }
-    return status == TN_OK ? attached_read(&r->files, r->w.model, err) : status;
-}
-
 static tn_status read_prompt(run_state *r, tn_error *err)
 {
     const options *o = r->o;
     const char *argument = r->piped ? r->piped : o->argument[1], *file = o->text[OPT_PROMPT_FILE];
     char *text = NULL;
     size_t length = r->piped ? r->piped_length : argument ? strlen(argument) : 0;
-    tn_status status = read_files(r, err);
-    if (status)
-        return status;
+    tn_status status = TN_OK;
     if (option_given(o, OPT_TOKENS))
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
     else if (option_given(o, OPT_MESSAGES))

@@ -66,7 +66,7 @@ $(BUILD)/api/api_calls.h: tests/api/calls.awk $(wildcard include/tenon/*.h)
 	$(Q)awk -f $^ >$@.new && mv $@.new $@
 $(call obj,tests/api/calls.c): $(BUILD)/api/api_calls.h
 $(call obj,tests/api/calls.c): TEST_CFLAGS += -I$(BUILD)/api
-$(BUILD)/tests/test_api: $(call obj,tests/api/calls.c tests/api/values.c)
+$(BUILD)/tests/test_api: $(call obj,$(patsubst %,tests/api/%.c,calls values values_pointers values_world))
 $(BUILD)/tests/test_api: | $(BUILD)/plugins/npu_rmsnorm.so
 # Those of what plugins share see that too.
 $(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common

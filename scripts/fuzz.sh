@@ -30,6 +30,7 @@ search() {
     mkdir -p "$build/corpus_$name" "$found"
     before=$(find "$found" -type f | wc -l)
     ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        LSAN_OPTIONS="suppressions=$PWD/tests/sanitizers.supp:print_suppressions=0" \
         "$build/fuzz_$name" -max_total_time="$seconds" -timeout=300 -report_slow_units=300 \
         -rss_limit_mb=2048 -max_len="$(length "$name")" -print_final_stats=1 \
         ${dictionary:+$([ -e "$dictionary" ] && echo "-dict=$dictionary")} \

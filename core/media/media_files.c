@@ -1,16 +1,13 @@
 /* Pictures and sounds from files for a model, as its processor and its extractor make them. */
 #include "media/media_files.h"
 
+#include "base/notices.h"
+#include "models/vit.h"
 #include "open/model.h"
 
 #include <stdlib.h>
 
 enum { MOST_FILES = 4096 };
-
-const vit_marks *media_files_marks(const multimodal *m)
-{
-    return m->vision == &vision_vit ? vit_marks_of(m->vision_state) : NULL;
-}
 
 /* ---- pictures ---------------------------------------------------------------------------------------- */
 
@@ -48,8 +45,7 @@ static tn_status make_pictures(tn_media *m, const multimodal *sees, const char *
     processor *p = processor_open(m->model->folder, err);
     if (!p)
         return err->code;
-    const vit_marks *marks = media_files_marks(sees);
-    if (marks && marks->line)
+    if (sees->marks && sees->marks->line)
         processor_cut_at(p, vit_unit(sees->vision_state));
     picture *pictures = calloc((size_t)count, sizeof *pictures);
     tn_status status = pictures ? decode_all(files, count, pictures, err)
@@ -67,12 +63,24 @@ static tn_status make_pictures(tn_media *m, const multimodal *sees, const char *
 
 /* ---- sounds ------------------------------------------------------------------------------------------ */
 
+/* As transformers cuts it, which says nothing of it. */
+static void tell_cut(const extractor *e, const char *file, const sound *s)
+{
+    double rate = (double)extractor_rate(e);
+    if (s->count > extractor_most(e))
+        notices_add("%s: of its %.1f s the model's processor takes the first %g", file, (double)s->count / rate,
+                    (double)extractor_most(e) / rate);
+}
+
 static tn_status hear_all(const extractor *e, const char *const *files, int64_t count, sound *sounds, tn_error *err)
 {
     tn_status status = TN_OK;
-    for (int64_t i = 0; i < count && status == TN_OK; i++)
+    for (int64_t i = 0; i < count && status == TN_OK; i++) {
         status = files[i] ? sounds_decode(files[i], extractor_rate(e), &sounds[i], err)
                           : tn_fail(err, TN_E_USAGE, "files", "file %lld is NULL", (long long)i);
+        if (status == TN_OK)
+            tell_cut(e, files[i], &sounds[i]);
+    }
     return status;
 }
 

@@ -3,7 +3,6 @@
 #define TENON_CORE_MEDIA_FILES_H
 
 #include "models/multimodal.h"
-#include "models/vit.h"
 #include "pictures/pictures.h"
 #include "sounds/sounds.h"
 
@@ -16,8 +15,5 @@ struct tn_media {
     extracted heard; /* of sounds                                                                      */
     tn_sounds sounds;
 };
-
-/* NULL: the model's processor writes none around a picture. */
-const vit_marks *media_files_marks(const multimodal *m);
 
 #endif

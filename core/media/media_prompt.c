@@ -1,6 +1,7 @@
 /* What stands for pictures and sounds in a prompt: as many tokens as they have rows, and what the model's processor
  * writes around them. */
 #include "media/media_files.h"
+#include "models/vit.h"
 #include "open/model.h"
 
 #include <stdio.h>
@@ -19,9 +20,9 @@ typedef struct kind {
 typedef struct expansion {
     const tn_media *media;
     const multimodal *model;
-    const vit_marks *marks; /* NULL: none                                                              */
+    tower_marks marks; /* those that are tokens as texts, too                                         */
     kind kinds[KINDS];
-    char *around[2]; /* the texts of the model's marks before and behind a picture's; NULL: none       */
+    char *around[2]; /* these texts; NULL: none                                                       */
     FILE *out;
 } expansion;
 
@@ -39,55 +40,63 @@ static int64_t rows_of(const expansion *e, int64_t i, tn_error *err)
     return e->model->vision->tokens(e->model->vision_state, &one, err);
 }
 
-static void write_rows(const expansion *e, int64_t rows, int64_t columns)
+static void put(const expansion *e, const char *text)
 {
-    const vit_marks *marks = e->marks;
-    fputs(e->around[0] ? e->around[0] : marks ? marks->before : "", e->out);
-    for (int64_t r = 1; r <= rows; r++) {
-        fputs(e->kinds[PICTURE].token, e->out);
-        if (marks && marks->line && r % columns == 0 && r < rows)
-            fputs(marks->line, e->out);
-    }
-    fputs(e->around[1] ? e->around[1] : marks ? marks->after : "", e->out);
+    fputs(text ? text : "", e->out);
 }
 
-/* Tiles stand line by line before the whole picture, of which there is only that where it is one tile. */
-static tn_status write_tiles(const expansion *e, int64_t i, int64_t rows, tn_error *err)
+/* What precedes part p of a picture, and what follows it. Crops stand behind the whole picture, each with its own
+ * marks; tiles stand line by line before it, all within one pair of marks. */
+static void write_lead(const expansion *e, int64_t p, int64_t parts)
+{
+    const tower_marks *k = &e->marks;
+    if (parts > 1 && !k->across)
+        put(e, p == 0 ? k->whole : p == 1 ? k->crops : " ");
+    if (p == 0 || !k->across)
+        put(e, k->before);
+    if (p == parts - 1 && k->across)
+        put(e, k->whole);
+}
+
+static void write_trail(const expansion *e, int64_t i, int64_t p, int64_t parts)
+{
+    const tower_marks *k = &e->marks;
+    if (p == parts - 1 || !k->across)
+        put(e, k->after);
+    else
+        put(e, (p + 1) % e->media->made.tiles[2 * i + 1] ? k->across : k->down);
+}
+
+static tn_status check_processor(const expansion *e, tn_error *err)
 {
     const processed *x = &e->media->made;
-    if (!x->tiles)
+    if (e->marks.across && !x->tiles)
         return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
                        "makes no tiles, which pictures of this model have; is the file another model's?");
-    int64_t columns = x->tiles[2 * i + 1], last = x->parts[i] - 1;
-    fputs(e->marks->before, e->out);
-    for (int64_t t = 0; t <= last; t++) {
-        fputs(t == last ? e->marks->whole : "", e->out);
-        for (int64_t r = 0; r < rows / x->parts[i]; r++)
-            fputs(e->kinds[PICTURE].token, e->out);
-        fputs(t == last ? e->marks->after : (t + 1) % columns ? e->marks->across : e->marks->down, e->out);
-    }
+    if (e->marks.line && !x->sizes)
+        return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
+                       "makes pictures of one size, those of this model have their own; is the file another model's?");
     return TN_OK;
 }
 
-/* Crops of a picture stand behind the whole one, each with its own marks. */
 static tn_status write_picture(const expansion *e, int64_t i, tn_error *err)
 {
     const processed *x = &e->media->made;
-    int64_t rows = rows_of(e, i, err), parts = 1, columns = rows;
-    if (rows < 0)
-        return TN_E_INPUT;
-    if (e->marks && e->marks->across)
-        return write_tiles(e, i, rows, err);
-    if (e->marks && e->marks->line && !x->sizes)
-        return tn_fail(err, TN_E_INPUT, "preprocessor_config.json",
-                       "makes pictures of one size, those of this model have their own; is the file another model's?");
-    if (e->marks && e->marks->line)
-        columns = x->sizes[2 * i + 1] / vit_unit(e->model->vision_state);
-    if (e->marks && e->marks->crops && x->parts)
-        parts = x->parts[i];
+    const tower_marks *k = &e->marks;
+    int64_t rows = rows_of(e, i, err);
+    tn_status status = rows < 0 ? TN_E_INPUT : check_processor(e, err);
+    if (status)
+        return status;
+    int64_t parts = x->parts && (k->crops || k->across) ? x->parts[i] : 1;
+    int64_t columns = k->line ? x->sizes[2 * i + 1] / vit_unit(e->model->vision_state) : rows;
     for (int64_t p = 0; p < parts; p++) {
-        fputs(parts == 1 ? "" : p == 0 ? e->marks->whole : p == 1 ? e->marks->crops : " ", e->out);
-        write_rows(e, rows / parts, columns);
+        write_lead(e, p, parts);
+        for (int64_t r = 1; r <= rows / parts; r++) {
+            put(e, e->kinds[PICTURE].token);
+            if (r % columns == 0 && r < rows / parts)
+                put(e, k->line);
+        }
+        write_trail(e, i, p, parts);
     }
     return TN_OK;
 }
@@ -200,7 +209,7 @@ static tn_status find_kind(expansion *e, int which, multimodal_kind token, int64
         return tn_fail(err, TN_E_INPUT, "prompt", "the tokenizer has no text for %s %lld", m->token_key[token],
                        (long long)m->token[token]);
     if (status == TN_OK && k->token[0])
-        k->place = which == PICTURE && e->marks && e->marks->place ? e->marks->place : k->token;
+        k->place = which == PICTURE && e->marks.place ? e->marks.place : k->token;
     return TN_OK;
 }
 
@@ -214,14 +223,15 @@ static tn_status text_of(const tn_tokenizer *tokenizer, const char *key, int64_t
 
 static tn_status find_texts(expansion *e, const tn_tokenizer *tokenizer, tn_error *err)
 {
-    static const char *const keys[] = {"boi_token_id", "eoi_token_id"};
-    const multimodal *m = e->model;
+    tower_marks *k = &e->marks;
     const tn_media *media = e->media;
     tn_status status = find_kind(e, PICTURE, MULTIMODAL_IMAGE, media->made.count, tokenizer, err);
     if (status == TN_OK)
         status = find_kind(e, SOUND, MULTIMODAL_SOUND, media->heard.count, tokenizer, err);
-    for (int i = 0; i < 2 && m->marked && media->made.count > 0 && status == TN_OK; i++)
-        status = text_of(tokenizer, keys[i], m->marks[i], &e->around[i], err);
+    for (int i = 0; i < 2 && k->token_key[i] && media->made.count > 0 && status == TN_OK; i++)
+        status = text_of(tokenizer, k->token_key[i], k->token[i], &e->around[i], err);
+    k->before = e->around[0] ? e->around[0] : k->before;
+    k->after = e->around[1] ? e->around[1] : k->after;
     return status;
 }
 
@@ -232,7 +242,7 @@ tn_status tn_media_expand(const tn_media *media, const tn_tokenizer *tokenizer, 
         return tn_fail(err, TN_E_USAGE, "tn_media_expand",
                        "takes media, the model's tokenizer, a text, and places for the result");
     const multimodal *m = media->model->flow->shape(media->model->arch_state)->media;
-    expansion e = {.media = media, .model = m, .marks = media_files_marks(m)};
+    expansion e = {.media = media, .model = m, .marks = m->marks ? *m->marks : (tower_marks){0}};
     *out = NULL;
     *out_length = 0;
     tn_status status = find_texts(&e, tokenizer, err);

@@ -235,6 +235,9 @@ static void *build(graph_builder *b, graph_module *root, const char *name, const
     if (t) {
         t->text_hidden = text_hidden;
         t->sight = read_sight(config);
+        t->marks = (tower_marks){.token_key = {"boi_token_id", "eoi_token_id"},
+                                 .token = {config_i64(config, "boi_token_id", 255999, 0, INT32_MAX),
+                                           config_i64(config, "eoi_token_id", 258882, 0, INT32_MAX)}};
         read_spec(&vision, &t->spec);
     }
     if (t && b->status == TN_OK)
@@ -263,6 +266,11 @@ static multimodal_sight sight(const void *state)
     return ((const gemma4_tower *)state)->sight;
 }
 
+static const tower_marks *marks(const void *state)
+{
+    return &((const gemma4_tower *)state)->marks;
+}
+
 /* Frames of videos are pictures, with a token of their own. Sounds have one that nothing is made of. */
 static void read_tokens(const config_reader *config, multimodal *m)
 {
@@ -270,13 +278,11 @@ static void read_tokens(const config_reader *config, multimodal *m)
     m->token_key[MULTIMODAL_VIDEO] = "video_token_id";
     m->token[MULTIMODAL_VIDEO] = config_i64(config, "video_token_id", 258884, 0, INT32_MAX);
     m->token[MULTIMODAL_SOUND] = config_i64(config, "audio_token_id", 258881, 0, INT32_MAX);
-    m->replaced = m->marked = true;
+    m->replaced = true;
     m->pad = config_i64(&text, "pad_token_id", 0, 0, config_i64(&text, "vocab_size", 262144, 1, INT32_MAX) - 1);
-    m->marks[0] = config_i64(config, "boi_token_id", 255999, 0, INT32_MAX);
-    m->marks[1] = config_i64(config, "eoi_token_id", 258882, 0, INT32_MAX);
 }
 
-static const tower_beside beside = {knows, sight, read_tokens, true};
+static const tower_beside beside = {knows, sight, marks, read_tokens, true};
 
 const tower_kind vision_gemma4 = {"gemma4_vision",       build, free_tower, gemma4_vision_tokens, gemma4_vision_forward,
                                   gemma4_vision_largest, false, &beside};

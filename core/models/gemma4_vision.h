@@ -34,6 +34,7 @@ typedef struct gemma4_block {
 typedef struct gemma4_tower {
     gemma4_vision_spec spec;
     multimodal_sight sight;
+    tower_marks marks;
     graph_site *patch, *rope, *norm, *projection; /* rope: of half a head                                     */
     tn_tensor positions;                          /* [2 places, hidden]: x, then y                                */
     gemma4_block *blocks;

@@ -216,6 +216,7 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
         m->vision_state = m->vision->build(b, b->graph->root, around->model_type, config, s->shape.hidden);
         b->outer = names;
         m->sight = m->vision_state ? m->vision->beside->sight(m->vision_state) : SIGHT_BACK;
+        m->marks = m->vision_state ? m->vision->beside->marks(m->vision_state) : NULL;
         if (m->vision->beside->read_tokens)
             m->vision->beside->read_tokens(config, m);
         s->shape.media = m;

@@ -36,10 +36,9 @@ typedef struct multimodal {
     multimodal_sight sight;
     bool replaced; /* tokens that stand for pictures and sounds count as the token `pad` wherever they are        */
     int64_t pad;
-    bool marked; /* the tokens `marks` stand before and behind those of a picture                             */
-    int64_t marks[2];
-    bool one_axis;          /* positions count tokens, whatever these stand for                       */
-    bool one_picture_token; /* frames of a video are image tokens between video_start and video_end    */
+    const tower_marks *marks; /* in prompts, beside the tokens of a picture; NULL: none                        */
+    bool one_axis;            /* positions count tokens, whatever these stand for                       */
+    bool one_picture_token;   /* frames of a video are image tokens between video_start and video_end    */
     int64_t video_start, video_end;
     int64_t merge; /* spatial_merge_size: sides of the square of patches that become one token        */
     multimodal_rules rules;

@@ -20,6 +20,18 @@ typedef enum multimodal_sight {
     SIGHT_PROMPT   /* of a session's first call: all of it                                             */
 } multimodal_sight;
 
+/* What stands in a prompt beside a picture's token, which stands for each row, as the model's processor writes it;
+ * NULL: nothing. */
+typedef struct tower_marks {
+    const char *place; /* what the template leaves for a picture; NULL: the token itself                */
+    const char *before, *after;
+    const char *token_key[2]; /* keys of config.json, NULL: none, and the ids of tokens that are before and after */
+    int64_t token[2];
+    const char *line;          /* behind each line of rows but the last                                    */
+    const char *whole, *crops; /* where crops of the picture follow: before it, and before them             */
+    const char *across, *down; /* where tiles of it precede whole and it: between those of a line, behind a line */
+} tower_marks;
+
 typedef struct tower_grid {
     int64_t t, h, w;
 } tower_grid; /* in patches                                                                        */
@@ -65,6 +77,7 @@ typedef struct tower_kind {
 typedef struct tower_beside {
     bool (*knows)(const config_reader *config); /* is its vision_config one that the tower reads                */
     multimodal_sight (*sight)(const void *state);
+    const tower_marks *(*marks)(const void *state); /* as long as the state; NULL: none                      */
     void (*read_tokens)(const config_reader *config, struct multimodal *m); /* beside the picture's; NULL: none */
     bool centred; /* pixels of 0 to 1 become -1 to 1, before they are rounded to the model's dtype             */
 } tower_beside;

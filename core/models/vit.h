@@ -7,15 +7,6 @@
 #include "models/parts.h"
 #include "models/tower.h"
 
-/* What stands in a prompt beside the picture's token, which stands for each row. */
-typedef struct vit_marks {
-    const char *place;         /* what the template leaves for a picture; NULL: the token itself          */
-    const char *before, *line; /* line: behind each line of rows but the last; NULL: nothing             */
-    const char *after;
-    const char *whole, *crops; /* where crops of the picture follow: before it and before them, NULL: nothing */
-    const char *across, *down; /* where tiles of it precede whole and it: between those of a line, behind a line */
-} vit_marks;
-
 /* What a modeling file calls things and has. */
 typedef struct vit_family {
     const char *model_type, *scope;
@@ -33,12 +24,12 @@ typedef struct vit_family {
     const parts_mlp_names *mlp_names;
     const char *scale[2]; /* of what attention and MLP give; NULL: none                                     */
     bool patch_bias, gated, bias, by_axes;
-    bool patch_linear;      /* a matrix instead of a convolution                                            */
-    bool class_last;        /* the class token stands behind the patches, and is never taken                */
-    bool pairs;             /* rotations are of pairs, columns before rows, both from 1; else of halves     */
-    bool fixed;             /* act and eps are the file's own, whatever config.json says                    */
-    const vit_marks *marks; /* with any projector; NULL: the projector's                               */
-    bool may_differ;        /* pictures have sizes of their own                                                     */
+    bool patch_linear;        /* a matrix instead of a convolution                                            */
+    bool class_last;          /* the class token stands behind the patches, and is never taken                */
+    bool pairs;               /* rotations are of pairs, columns before rows, both from 1; else of halves     */
+    bool fixed;               /* act and eps are the file's own, whatever config.json says                    */
+    const tower_marks *marks; /* with any projector; NULL: the projector's                               */
+    bool may_differ;          /* pictures have sizes of their own                                                     */
     const char *act;
     double eps;
     int64_t depth, hidden, heads, inter, image, patch_size;
@@ -86,14 +77,14 @@ typedef struct vit_picture {
 
 /* How rows of patches become those of the text model. */
 struct vit_projector {
-    const char *model_type; /* of the model around                                                      */
-    const char *tower;      /* model_type of a vision_config that says none                             */
-    int64_t layer;          /* default of vision_feature_layer; 0: the last, whatever that says         */
-    bool last;              /* where that is the last, the tower's last norm counts                     */
-    bool selects;           /* vision_feature_select_strategy may leave out a picture's first row        */
-    multimodal_sight sight; /* of tokens in the text model                                             */
-    const vit_marks *marks; /* NULL: none                                                              */
-    bool tiled;             /* pictures are cut into tiles, whose rows are put together again (vit_tiles.c) */
+    const char *model_type;   /* of the model around                                                      */
+    const char *tower;        /* model_type of a vision_config that says none                             */
+    int64_t layer;            /* default of vision_feature_layer; 0: the last, whatever that says         */
+    bool last;                /* where that is the last, the tower's last norm counts                     */
+    bool selects;             /* vision_feature_select_strategy may leave out a picture's first row        */
+    multimodal_sight sight;   /* of tokens in the text model                                             */
+    const tower_marks *marks; /* NULL: none                                                              */
+    bool tiled;               /* pictures are cut into tiles, whose rows are put together again (vit_tiles.c) */
     /* The module under root with what it reads; the state, of one block of memory, or NULL after an error. width: of
      * a row that it is given. */
     void *(*build)(graph_builder *b, graph_module *root, const config_reader *config, const vit_tower *v,
@@ -110,7 +101,7 @@ void vit_forward(graph_run *r, const void *state, const tower_media *media, towe
 
 multimodal_sight vit_sight(const void *state);
 
-const vit_marks *vit_marks_of(const void *state); /* NULL: none                                         */
+const tower_marks *vit_marks(const void *state);
 
 /* vit_project.c: pixels by side of what becomes one row of the text model. */
 int64_t vit_unit(const void *state);

@@ -14,7 +14,7 @@ static const parts_mlp_names fc1_fc2 = {NULL, "fc1", "fc2"};
     .mlp_names = &fc1_fc2, .bias = true, .depth = 12, .hidden = 768, .heads = 12, .inter = 3072, .image = 224
 
 /* As processing_pixtral writes them. */
-static const vit_marks pixtral_marks = {.before = "", .line = "[IMG_BREAK]", .after = "[IMG_END]"};
+static const tower_marks pixtral_marks = {.line = "[IMG_BREAK]", .after = "[IMG_END]"};
 
 static const vit_family families[] = {{.model_type = "clip_vision_model",
                                        .scope = "modeling_clip",

@@ -283,19 +283,19 @@ void vit_project_run(graph_run *r, const void *state, const vit_picture *picture
 }
 
 /* As transformers' processors write them (processing_gemma3, processing_internvl, processing_llama4). */
-static const vit_marks gemma3_marks = {.place = "<start_of_image>",
-                                       .before = "\n\n<start_of_image>",
-                                       .after = "<end_of_image>\n\n",
-                                       .whole = "Here is the original image ",
-                                       .crops = " and here are some crops to help you see better "};
-static const vit_marks internvl_marks = {.before = "<img>", .after = "</img>"};
+static const tower_marks gemma3_marks = {.place = "<start_of_image>",
+                                         .before = "\n\n<start_of_image>",
+                                         .after = "<end_of_image>\n\n",
+                                         .whole = "Here is the original image ",
+                                         .crops = " and here are some crops to help you see better "};
+static const tower_marks internvl_marks = {.before = "<img>", .after = "</img>"};
 
-static const vit_marks llama4_marks = {.place = "<|image|>",
-                                       .before = "<|image_start|>",
-                                       .across = "<|tile_x_separator|>",
-                                       .down = "<|tile_y_separator|>",
-                                       .whole = "<|image|>",
-                                       .after = "<|image_end|>"};
+static const tower_marks llama4_marks = {.place = "<|image|>",
+                                         .before = "<|image_start|>",
+                                         .across = "<|tile_x_separator|>",
+                                         .down = "<|tile_y_separator|>",
+                                         .whole = "<|image|>",
+                                         .after = "<|image_end|>"};
 
 static const vit_projector projectors[] = {
     {"llava", "clip_vision_model", -2, false, true, SIGHT_BACK, NULL, false, build_llava},

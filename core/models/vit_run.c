@@ -159,7 +159,7 @@ multimodal_sight vit_sight(const void *state)
     return ((const vit_tower *)state)->projector->sight;
 }
 
-const vit_marks *vit_marks_of(const void *state)
+const tower_marks *vit_marks(const void *state)
 {
     const vit_tower *v = state;
     return v->family->marks ? v->family->marks : v->projector->marks;

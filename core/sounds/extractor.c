@@ -35,6 +35,11 @@ int64_t extractor_rate(const extractor *e)
     return e->rate;
 }
 
+int64_t extractor_most(const extractor *e)
+{
+    return e->longest ? INT64_MAX : e->chunk;
+}
+
 void extractor_pad_to_longest(extractor *e)
 {
     e->longest = e->said ? e->longest : true;
@@ -105,16 +110,16 @@ extractor *extractor_open(const char *folder, tn_error *err)
 /* Samples of a sound that are looked at. */
 static int64_t taken(const extractor *e, const sound *s)
 {
-    return e->longest || s->count < e->chunk ? s->count : e->chunk;
+    return s->count < extractor_most(e) ? s->count : extractor_most(e);
 }
 
 /* Samples that each sound is padded to. */
 static int64_t padded_length(const extractor *e, const sound *sounds, int64_t count)
 {
-    int64_t most = e->longest ? 0 : e->chunk;
-    for (int64_t i = 0; i < count; i++)
-        most = sounds[i].count > most && e->longest ? sounds[i].count : most;
-    return most;
+    int64_t most = 0;
+    for (int64_t i = 0; i < count && e->longest; i++)
+        most = sounds[i].count > most ? sounds[i].count : most;
+    return e->longest ? most : e->chunk;
 }
 
 /* Frames of each sound, and those that are made of all. */

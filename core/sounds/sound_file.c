@@ -8,6 +8,9 @@
 
 enum { BLOCK = 4096 }; /* frames that are read at once                                              */
 
+/* SF_FORMAT_MPEG, which the headers before libsndfile 1.1 do not have. */
+enum { FORMAT_MPEG = 0x230000 };
+
 typedef struct reader {
     sound_job *job;
     size_t at; /* in the file                                                                        */
@@ -53,24 +56,33 @@ static sf_count_t file_tell(void *user)
 
 /* ---- what it says of itself -------------------------------------------------------------------------- */
 
+static bool is_flac(const SF_INFO *info)
+{
+    return (info->format & SF_FORMAT_TYPEMASK) == SF_FORMAT_FLAC;
+}
+
 static bool is_known(const SF_INFO *info)
 {
     int format = info->format & SF_FORMAT_TYPEMASK;
-    return format == SF_FORMAT_WAV || format == SF_FORMAT_WAVEX || format == SF_FORMAT_FLAC ||
-           format == SF_FORMAT_OGG || format == SF_FORMAT_MPEG;
+    return is_flac(info) || format == SF_FORMAT_WAV || format == SF_FORMAT_WAVEX || format == SF_FORMAT_OGG ||
+           format == FORMAT_MPEG;
 }
 
-static uint32_t little(const uint8_t *from)
+static uint32_t number_at(const uint8_t *from, bool highest_first)
 {
-    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+    uint32_t value = 0;
+    for (int i = 0; i < 4; i++)
+        value |= (uint32_t)from[i] << 8 * (highest_first ? 3 - i : i);
+    return value;
 }
 
 /* libsndfile takes what there is of a WAV that was cut. Who wrote it into a pipe knew no length. */
 static bool is_cut(const uint8_t *file, size_t size)
 {
     static const uint32_t unknown = 0x7fff0000;
-    for (size_t at = 12; size >= 12 && !memcmp(file, "RIFF", 4) && size - at >= 8;) {
-        uint32_t length = little(file + at + 4);
+    bool swapped = size >= 12 && !memcmp(file, "RIFX", 4), wav = swapped || (size >= 12 && !memcmp(file, "RIFF", 4));
+    for (size_t at = 12; wav && size - at >= 8;) {
+        uint32_t length = number_at(file + at + 4, swapped);
         bool fits = length <= size - at - 8;
         if (!memcmp(file + at, "data", 4))
             return !fits && length < unknown;
@@ -160,7 +172,7 @@ static void read_samples(reader *r)
     }
     if (sf_error(r->file) != SF_ERR_NO_ERROR)
         decoding_fail(&job->in, "is broken: %.100s", sf_strerror(r->file));
-    if ((r->info.format & SF_FORMAT_TYPEMASK) == SF_FORMAT_FLAC && r->seen < r->info.frames)
+    if (is_flac(&r->info) && r->info.frames != SF_COUNT_MAX && r->seen < r->info.frames)
         decoding_fail(&job->in, "ends too early: its head says that there is more");
     if (r->seen == 0)
         decoding_fail(&job->in, "has no samples");

@@ -83,6 +83,9 @@ extractor *extractor_open(const char *folder, tn_error *err);
 void extractor_free(extractor *e);
 int64_t extractor_rate(const extractor *e);
 
+/* Samples of a sound that are taken: what is behind them is cut off. INT64_MAX: all. */
+int64_t extractor_most(const extractor *e);
+
 /* Unless the file says how: sounds are as long as the longest of a call, and none is cut to chunk_length. */
 void extractor_pad_to_longest(extractor *e);
 

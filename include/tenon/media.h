@@ -18,10 +18,10 @@ typedef struct tn_media tn_media;
 TN_API tn_media *tn_media_images(const tn_model *model, const char *const *files, int64_t count, tn_error *err);
 
 /* Pictures, and sounds (WAV, FLAC, OGG, MP3) as the extractor of the same file makes them: the mean of all channels at
- * its rate, cut where the model's processor cuts, and their log-mel features. images, sounds: 0 to 4096 names each,
- * NULL where there are none, and at least one in all. Sounds are decoded as pictures are; at most 1800 s, 64 channels
- * and 1000 to 384000 samples in a second. TN_E_INPUT as above, or the model does not see or does not hear. Owned:
- * tn_media_free; the model must live as long. [any thread] */
+ * its rate, cut where the model's processor cuts (tn_notice_get says so), and their log-mel features. images, sounds: 0
+ * to 4096 names each, NULL where there are none, and at least one in all. Sounds are decoded as pictures are; at most
+ * 1800 s, 64 channels and 1000 to 384000 samples in a second. TN_E_INPUT as above, or the model does not see or does
+ * not hear. Owned: tn_media_free; the model must live as long. [any thread] */
 TN_API tn_media *tn_media_files(const tn_model *model, const char *const *images, int64_t image_count,
                                 const char *const *sounds, int64_t sound_count, tn_error *err);
 TN_API void tn_media_free(tn_media *media); /* [any thread] */

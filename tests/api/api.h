@@ -47,8 +47,8 @@ typedef struct api_member {
 const api_function *api_functions(size_t *count);
 const api_member *api_members(size_t *count);
 
-/* values.c: what right calls have. Opened once, in the process that forks; false: not known for this parameter. All
- * memory that a value points to is as large as the function may believe and no larger. */
+/* values.c, values_world.c: what right calls have. Opened once, in the process that forks; false: not known for this
+ * parameter. All memory that a value points to is as large as the function may believe and no larger. */
 enum { VALUES_CONTEXT = 32, VALUES_VOCABULARY = 512 }; /* positions of the session; ids of the vocabulary */
 void values_open(void);
 void values_close(void);

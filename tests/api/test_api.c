@@ -214,7 +214,7 @@ static void make_arguments(const wrong *w, argument *arguments)
     const api_function *f = w->function;
     for (size_t i = 0; i < f->count; i++)
         if (!values_make(f, i, &arguments[i])) {
-            printf("no value is known for %s of %s, see tests/api/values.c\n", f->params[i].name, f->name);
+            printf("no value is known for %s of %s, see tests/api/values*.c\n", f->params[i].name, f->name);
             _exit(1);
         }
     if (w->param < f->count && w->member)

@@ -41,6 +41,42 @@ START_TEST(run_hears_sounds)
 }
 END_TEST
 
+/* Of a text that somebody else may have written no word is a file. */
+START_TEST(run_opens_no_words)
+{
+    char *folder = tempdir_new();
+    tempdir_put(folder, "talk.json", "[{\"role\": \"user\", \"content\": \"See @" PHOTO "\"}]");
+    process_result prompt = TENON(NULL, "run", HEARING, "See @" PHOTO, "--audio", SOUND, "-n1", "--json"),
+                   talk = TENON(NULL, "run", HEARING, "--messages", tempdir_at(folder, "talk.json"), "-n1", "--json"),
+                   chat = TENON(NULL, "run", HEARING, "--chat", "See @" PHOTO, "-n1", "--json"),
+                   image = TENON(NULL, "run", HEARING, "See", "--image", PHOTO, "-n1", "--json");
+    ck_assert_uint_eq(count_id(printed_json(&prompt, 0), 5), 0);
+    ck_assert_uint_eq(count_id(printed_json(&talk, 0), 5), 0);
+    ck_assert_uint_eq(count_id(printed_json(&chat, 0), 5), 0);
+    ck_assert_uint_eq(count_id(printed_json(&image, 0), 5), 15);
+}
+END_TEST
+
+/* The model's processor takes four seconds. */
+START_TEST(run_says_what_is_cut)
+{
+    enum { RATE = 22050, BYTES = 5 * 2 * RATE };
+    size_t size;
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "long.wav"), *sound = tempdir_read(SOUND, &size),
+         *file = calloc(1, 44 + BYTES);
+    memcpy(file, sound, 44);
+    memcpy(file + 40, &(uint32_t){BYTES}, 4);
+    tempdir_write(path, file, 44 + BYTES);
+    process_result cut = TENON(NULL, "run", HEARING, "x", "--audio", path, "-n1", "--kernels=none");
+    process_result whole = TENON(NULL, "run", HEARING, "x", "--audio", SOUND, "-n1", "--kernels=none");
+    ck_assert_msg(cut.status == 0, "%s", cut.err);
+    ck_assert_ptr_nonnull(strstr(cut.err, "long.wav: of its 5.0 s the model's processor takes the first 4\n"));
+    ck_assert_ptr_null(strstr(whole.err, "processor takes"));
+    free(sound);
+    free(file);
+}
+END_TEST
+
 START_TEST(run_refuses_sounds)
 {
     static const struct {
@@ -160,7 +196,7 @@ END_TEST
 int main(void)
 {
     TCase *c = suite_open("files in conversations", 120);
-    suite_add(c, run_hears_sounds, run_refuses_sounds, files_of_the_first_question, words_that_name_files,
-              other_files_after_a_reset, files_that_are_refused);
+    suite_add(c, run_hears_sounds, run_opens_no_words, run_says_what_is_cut, run_refuses_sounds,
+              files_of_the_first_question, words_that_name_files, other_files_after_a_reset, files_that_are_refused);
     return suite_run();
 }

@@ -8,13 +8,6 @@ FUZZ_ENTRY(fuzz_audio)
 
 enum { RATE = 16000, SAMPLES = 4 * RATE }; /* so that one input takes no second                         */
 
-/* The libraries leave memory behind where a file is broken, which ends with the child. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libsndfile\nleak:libvorbis\nleak:libogg\nleak:libopus\nleak:libFLAC\nleak:libmpg123\n";
-}
-
 /* Made anew for each input: what it keeps would be found here. */
 static void extract(const sound *s)
 {

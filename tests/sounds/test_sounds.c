@@ -172,12 +172,19 @@ START_TEST(heads_that_lie)
     refused(wav_of((wav){RATE, 1, 17}, data, 4), "ends too early");
     refused(wav_of((wav){RATE, 1, 0x7ff00000u - 1}, data, 4), "ends too early");
     refused(wav_of((wav){RATE, 1, 0}, data, 0), "has no samples");
+    size_t size;
+    sound from = draw(RATE, 8);
+    char *swapped = tempdir_read(written(SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, RATE, 1, &from), &size);
+    ck_assert(memcmp(swapped, "RIFX", 4) == 0 && size == 44 + 2 * RATE);
+    ck_assert_int_eq(heard(file_with(swapped, size)).count, RATE);
+    refused(file_with(swapped, size - 2), "ends too early");
+    free(swapped);
     ck_assert_int_eq(heard(wav_of((wav){RATE, 1, UINT32_MAX}, data, 4)).count, 4); /* written into a pipe      */
     ck_assert_int_eq(heard(wav_of((wav){RATE, 1, 16}, data, 4)).count, 4);
 }
 END_TEST
 
-/* A FLAC whose head claims 2^36 - 1 frames, of which it has no more than before. */
+/* A FLAC whose head claims 2^36 - 1 frames, of which it has no more than before, or none, which it does not mean. */
 START_TEST(a_length_that_lies)
 {
     size_t size;
@@ -189,6 +196,8 @@ START_TEST(a_length_that_lies)
     file[21] &= 0xf0; /* twice as many as there are                                                      */
     memcpy(file + 22, (uint8_t[]){0, 0, 2 * RATE >> 8, 2 * RATE & 255}, 4);
     refused(file_with(file, size), "ends too early");
+    memset(file + 22, 0, 4); /* written into a pipe                                                      */
+    ck_assert_int_eq(heard(file_with(file, size)).count, RATE);
     free(file);
 }
 END_TEST

@@ -1,0 +1,109 @@
+/* What calls are given that must be open: models, a session, tokenizers, files. */
+#include "tempdir.h"
+#include "test_kernels.h"
+#include "values.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+values_opened values_world;
+
+static void *needed(void *made, const tn_error *err)
+{
+    ck_assert_msg(made != NULL, "%s: %s", err->where, err->message);
+    return made;
+}
+
+static void make_files(void)
+{
+    static const char config[] = "{\"kernels\": \"auto\"}";
+    const char *build = getenv("TENON_BUILD");
+    char *absolute = realpath(build ? build : "build", NULL);
+    values_world.root = realpath(".", NULL);
+    values_world.folder = tempdir_new();
+    values_world.plugins = tempdir_path(absolute, "plugins");
+    free(absolute);
+    values_world.plugin = tempdir_path(values_world.plugins, "npu_rmsnorm.so");
+    values_world.config_file = tempdir_path(values_world.folder, "kernels.json");
+    values_world.written = tempdir_path(values_world.folder, "written.safetensors");
+    values_world.prefix = tempdir_path(values_world.folder, "shadow");
+    tempdir_write(values_world.config_file, config, sizeof config - 1);
+    setenv("HOME", values_world.folder, 1);
+    setenv("XDG_CONFIG_HOME", values_world.folder, 1);
+    setenv("XDG_CACHE_HOME", values_world.folder, 1);
+    setenv("TENON_MEASURE", "no", 1);
+    unsetenv("TENON_CONFIG");
+}
+
+void values_open(void)
+{
+    static const char *const texts[] = {"stop"};
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options options = {.size = sizeof options, .threads = 1, .training = true};
+    tn_session_options small = {.size = sizeof small, .context = VALUES_CONTEXT};
+    make_files();
+    char *llama = tempdir_path(values_world.root, VALUES_LLAMA);
+    values_world.config = needed(tn_config_new(), &err);
+    tn_config_set_plugins(values_world.config, values_world.plugins, &err);
+    tn_scan(values_world.config, &err);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .backward = test_kernel_backward});
+    values_world.model = needed(tn_model_open(llama, &options, &err), &err);
+    tn_apply_kernel(values_world.model, NULL, "norm", NULL, &err);
+    values_world.running = needed(tn_model_open(llama, &options, &err), &err);
+    values_world.session = needed(tn_session_new(values_world.running, &small, &err), &err);
+    values_world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
+    values_world.stream = needed(tn_stream_new(values_world.tokenizer, false, &err), &err);
+    values_world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
+    values_world.vocabulary = needed(tn_vocabulary_new(values_world.tokenizer, VALUES_VOCABULARY, NULL, 0, &err), &err);
+    values_world.grammar =
+        needed(tn_grammar_new(values_world.vocabulary, &(tn_grammar_part){TN_GRAMMAR_LITERAL}, texts, 1, &err), &err);
+    values_world.grammar_state = needed(tn_grammar_state_new(values_world.grammar, &err), &err);
+    tn_embedder_options pooling = {.size = sizeof pooling, .pooling = TN_POOLING_MEAN};
+    values_world.embedder = needed(tn_embedder_open(values_world.model, &pooling, &err), &err);
+    values_world.chat_template = needed(tn_template_open("tests/data/templates/qwen2.5/template.jinja", &err), &err);
+    values_world.photo = tempdir_path(values_world.root, "tests/data/media/files/tiny_3x5.png");
+    char *seeing = tempdir_path(values_world.root, "tests/data/models/qwen2_vl");
+    values_world.seeing = needed(tn_model_open(seeing, &options, &err), &err);
+    values_world.media =
+        needed(tn_media_images(values_world.seeing, (const char *const[]){values_world.photo}, 1, &err), &err);
+    free(seeing);
+    values_world.sound = tempdir_path(values_world.root, "tests/data/media/files/s16_22k_mono.wav");
+    char *hearing = tempdir_path(values_world.root, "tests/data/models/qwen2_5_omni_thinker");
+    values_world.hearing = needed(tn_model_open(hearing, &options, &err), &err);
+    free(hearing);
+    values_world.file = needed(tn_safetensors_open(VALUES_LLAMA "/model.safetensors", &err), &err);
+    free(llama);
+    needed(err.code == TN_OK ? &values_world : NULL, &err);
+}
+
+void values_enter(void)
+{
+    if (chdir(values_world.folder) != 0)
+        abort();
+}
+
+void values_close(void)
+{
+    char *const names[] = {values_world.photo,  values_world.sound,       values_world.root,    values_world.plugins,
+                           values_world.plugin, values_world.config_file, values_world.written, values_world.prefix};
+    tn_safetensors_close(values_world.file);
+    tn_media_free(values_world.media);
+    tn_model_close(values_world.seeing);
+    tn_model_close(values_world.hearing);
+    tn_template_free(values_world.chat_template);
+    tn_grammar_state_free(values_world.grammar_state);
+    tn_grammar_free(values_world.grammar);
+    tn_vocabulary_free(values_world.vocabulary);
+    tn_stop_text_free(values_world.stops);
+    tn_stream_free(values_world.stream);
+    tn_tokenizer_free(values_world.tokenizer);
+    tn_session_free(values_world.session);
+    tn_embedder_close(values_world.embedder);
+    tn_model_close(values_world.running);
+    tn_model_close(values_world.model);
+    tn_config_free(values_world.config);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        free(names[i]);
+    tempdir_remove(values_world.folder);
+}
