@@ -215,6 +215,18 @@ tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, i
     return step;
 }
 
+tn_site *parts_act_step(graph_builder *b, const graph_module *module, tn_op op, tn_act act, int64_t width)
+{
+    tn_site *step = build_step(b, module, op, width);
+    if (!step)
+        return NULL;
+    step->meaning[TN_AXIS_ACT] = (int32_t)act;
+    return act != TN_ACT_XIELU
+               ? step
+               : build_fail(b, TN_E_INPUT, "config.json",
+                            "%s has the activation xielu, which is that of an MLP without a gate", module->path);
+}
+
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback)
 {
     /* gelu_fast multiplies in another order: the same but for roundings of 16 bits. */

@@ -68,6 +68,10 @@ graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spe
  * which means that there is none. */
 tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, int64_t width);
 
+/* A step of module that applies act to rows of width elements, ACT or GLU. Errors stick in b: xIELU has parameters,
+ * which an MLP alone reads. */
+tn_site *parts_act_step(graph_builder *b, const graph_module *module, tn_op op, tn_act act, int64_t width);
+
 /* What an activation's name in config.json means. */
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback);
 
