@@ -45,7 +45,6 @@ typedef struct parts_mlp_spec {
     tn_layout layout; /* 0: SPLIT; GATE_UP: one matrix of both, gate first; UP_DOWN: without a gate */
     bool bias;
     const parts_linear_kind *linear; /* NULL: Linear                                              */
-    bool learnt_slope;               /* act is PReLU: leaky, by the module's act_fn.weight         */
     double sparsity;                 /* share of gates that are cut off (TN_HAS_SPARSITY); 0: none               */
 } parts_mlp_spec;
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
