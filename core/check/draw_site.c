@@ -25,7 +25,7 @@ bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
         layouts |= row->param[i].when.layouts;
     if (layouts)
         return layouts >> value & 1;
-    if (axis == TN_AXIS_ACT && value == TN_ACT_XIELU)
+    if (axis == TN_AXIS_ACT && (value == TN_ACT_XIELU || value == TN_ACT_PRELU))
         return op == TN_OP_MLP;
     return op != TN_OP_ADD_RMS_NORM || axis != TN_AXIS_NORM || !op_norm_is_gated(value);
 }
@@ -231,7 +231,7 @@ tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_er
         d->site.num[TN_NUM_BETA] = 0.5;
         d->site.num[TN_NUM_EPS] = -0x1p-20;
     }
-    if (d->site.meaning[TN_AXIS_ACT] == TN_ACT_LEAKY_RELU && d->site.op == TN_OP_MLP && d->site.num[TN_NUM_ALPHA] == 0)
+    if (d->site.meaning[TN_AXIS_ACT] == TN_ACT_PRELU && d->site.num[TN_NUM_ALPHA] == 0)
         d->site.num[TN_NUM_ALPHA] = 0.25;
     if (d->site.meaning[TN_AXIS_SCORE] == TN_SCORE_SPARSEMIXER && d->site.num[TN_NUM_MARGIN] == 0) {
         d->site.num[TN_NUM_MARGIN] = 0.02;

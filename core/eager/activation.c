@@ -155,8 +155,8 @@ static void act_chunk(tn_act act, float slope, tn_dtype dtype, float *x, int64_t
         plain[act](x, n);
     else if (act == TN_ACT_RELU || act == TN_ACT_RELU2 || act == TN_ACT_RELU6)
         act_relu(x, n, act == TN_ACT_RELU6 ? 6.0f : INFINITY);
-    else if (act == TN_ACT_LEAKY_RELU)
-        act_leaky_relu(slope != 0.0f ? slope : VEC_LEAK, x, n);
+    else if (act == TN_ACT_LEAKY_RELU || act == TN_ACT_PRELU)
+        act_leaky_relu(act == TN_ACT_PRELU ? slope : VEC_LEAK, x, n);
     else if (act == TN_ACT_QUICK_GELU)
         act_quick_gelu(dtype, x, n);
     else if (act == TN_ACT_GELU_NEW)

@@ -197,8 +197,8 @@ static void grad_chunk(tn_act act, float slope, tn_dtype dtype, const float *x, 
         plain[act](x, g, n);
     else if (act == TN_ACT_RELU || act == TN_ACT_RELU6)
         grad_relu(x, g, n, act == TN_ACT_RELU6 ? 6.0f : INFINITY);
-    else if (act == TN_ACT_LEAKY_RELU)
-        grad_leaky_relu(slope != 0.0f ? slope : VEC_LEAK, x, g, n);
+    else if (act == TN_ACT_LEAKY_RELU || act == TN_ACT_PRELU)
+        grad_leaky_relu(act == TN_ACT_PRELU ? slope : VEC_LEAK, x, g, n);
     else if (act == TN_ACT_QUICK_GELU)
         grad_quick_gelu(dtype, x, g, n);
     else if (act == TN_ACT_GELU_NEW)

@@ -10,7 +10,7 @@ typedef struct elementwise_job {
     const tn_tensor *x, *s, *y;
     int64_t width;
     tn_act act;
-    vec_xielu xielu; /* alpha_p: also the slope of a leaky ReLU                                     */
+    vec_xielu xielu; /* alpha_p: also the slope of PReLU                                            */
     float number, least;
 } elementwise_job;
 

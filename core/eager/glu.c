@@ -13,7 +13,7 @@ typedef struct glu_job {
     tn_dtype dtype;
     bool sparse;
     float z;         /* sparse: the normal quantile                                                       */
-    vec_clamp clamp; /* alpha: also the slope of a leaky ReLU                                       */
+    vec_clamp clamp; /* alpha: also the slope of PReLU                                              */
     int64_t width;
 } glu_job;
 
@@ -220,7 +220,7 @@ static tn_status glu_make(const tn_call *call, glu_job *job, tn_error *err)
                      .width = rows_width(&call->in[0])};
     job->clamp = (vec_clamp){(float)site->num[TN_NUM_LIMIT], (float)site->num[TN_NUM_ALPHA]};
     job->z = vec_round1((float)site->num[TN_NUM_SPARSITY], job->dtype);
-    if (job->act < TN_ACT_SILU || job->act > TN_ACT_SQRT_SOFTPLUS)
+    if (job->act < TN_ACT_SILU || job->act > TN_ACT_PRELU || job->act == TN_ACT_XIELU)
         return tn_fail(err, TN_E_INTERNAL, site->path, "activation %d is not known; report this defect", (int)job->act);
     return TN_OK;
 }

@@ -59,7 +59,7 @@ void vec_round(float *x, int64_t n, tn_dtype dtype);
 /* activation.c: x[i] = act(x[i]) with the roundings of a model of dtype, the last one included. */
 void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n);
 
-/* The same with the slope of TN_ACT_LEAKY_RELU; 0: VEC_LEAK. */
+/* The same with the slope of TN_ACT_PRELU. */
 void vec_act_by(tn_act act, float slope, tn_dtype dtype, float *x, int64_t n);
 
 /* activation.c: t[i] = tanh(sqrt(2/pi) (x[i] + 0.044715 x[i]^3)), rounded after every operation. */

@@ -34,16 +34,14 @@ static void build_altup(graph_builder *b, graph_module *layer, const altup_spec 
     a->router = parts_linear(b, m, "modality_router", hidden, n, false, NULL);
     a->router_norm = parts_norm(b, m, "router_norm", spec->norm, hidden, false);
     a->router_scale = parts_factor(b, m, 1.0 / (double)hidden, hidden);
-    if ((a->tanh = build_step(b, m, TN_OP_ACT, n)))
-        a->tanh->meaning[TN_AXIS_ACT] = TN_ACT_TANH;
+    a->tanh = parts_act_step(b, m, TN_OP_ACT, TN_ACT_TANH, n);
     a->mix = build_streams(b, m, TN_OP_STREAM_MIX, spec);
     a->add = build_streams(b, m, TN_OP_STREAM_ADD, spec);
     a->copy = build_step(b, m, TN_OP_COPY, hidden);
     a->negate = parts_factor(b, m, -1, hidden);
     if (b->status != TN_OK || !build_tensor(b, m, "correct_output_scale", 1, &hidden, &row) || !spec->scaled)
         return;
-    if ((a->row = build_step(b, m, TN_OP_GLU, hidden)))
-        a->row->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
+    a->row = parts_act_step(b, m, TN_OP_GLU, TN_ACT_LINEAR, hidden);
     build_step_param(b, a->row, TN_ROLE_WEIGHT, &row);
 }
 
@@ -89,8 +87,7 @@ static tn_tensor stream_of(const tn_tensor *streams, int64_t i)
 static tn_tensor modalities(graph_run *r, const altup *a, const tn_tensor *x)
 {
     tn_tensor y = steps_norm(r, a->router_norm, x);
-    if (a->router_scale)
-        steps_change(r, a->router_scale, &y);
+    steps_change(r, a->router_scale, &y);
     tn_tensor routed = steps_linear(r, a->router, &y);
     steps_change(r, a->tanh, &routed);
     return routed;

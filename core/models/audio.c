@@ -78,13 +78,9 @@ static void build_layer(graph_builder *b, graph_module *parent, const audio_clas
 static void build_steps(graph_builder *b, audio_encoder *e)
 {
     e->copy = build_step(b, e->module, TN_OP_COPY, e->width);
-    e->gelu = build_step(b, e->module, TN_OP_ACT, e->width);
-    e->fc_act = build_step(b, e->module, TN_OP_ACT, e->inter);
+    e->gelu = parts_act_step(b, e->module, TN_OP_ACT, TN_ACT_GELU, e->width);
+    e->fc_act = parts_act_step(b, e->module, TN_OP_ACT, e->act, e->inter);
     e->limit = b->dtype == TN_F16 ? build_step(b, e->module, TN_OP_CLAMP, e->width) : NULL;
-    if (b->status != TN_OK)
-        return;
-    e->gelu->meaning[TN_AXIS_ACT] = TN_ACT_GELU;
-    e->fc_act->meaning[TN_AXIS_ACT] = e->act;
     if (e->limit)
         e->limit->num[TN_NUM_LIMIT] = 65504.0 - 1000.0;
 }
@@ -223,8 +219,7 @@ static void layer(graph_run *r, const audio_encoder *e, const audio_layer *l, co
     steps_change(r, e->fc_act, &x);
     x = steps_linear(r, l->fc2, &x);
     steps_add(r, h, &x);
-    if (e->limit)
-        steps_change(r, e->limit, h);
+    steps_change(r, e->limit, h);
     arena_release(r->arena, mark);
 }
 

@@ -42,9 +42,7 @@ static void *build(graph_builder *b, graph_module *parent, const char *name, con
     graph_module *ends = build_module(b, e->module, "audio_bos_eos_token", "Embedding");
     if (b->status == TN_OK && build_has(b, ends, "weight"))
         build_tensor(b, ends, "weight", 2, (int64_t[]){2, e->out}, &unused);
-    h->half = build_step(b, e->module, TN_OP_SCALE, e->width);
-    if (h->half)
-        h->half->num[TN_NUM_SCALE] = 0.5;
+    h->half = parts_factor(b, e->module, 0.5, e->width);
     if (b->status == TN_OK)
         return h;
     free_state(h);

@@ -63,9 +63,7 @@ static void *build(graph_builder *b, graph_module *parent, const char *name, con
     audio_build(b, parent, name, &classes, e);
     build_convolutions(b, config, h);
     h->proj1 = parts_linear(b, e->module, "proj1", e->width, e->width, true, NULL);
-    h->act = build_step(b, e->module, TN_OP_ACT, e->width);
-    if (h->act)
-        h->act->meaning[TN_AXIS_ACT] = e->act;
+    h->act = parts_act_step(b, e->module, TN_OP_ACT, e->act, e->width);
     h->proj2 = parts_linear(b, e->module, "proj2", e->width, e->out, true, NULL);
     if (b->status == TN_OK)
         return h;

@@ -53,8 +53,7 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     d->g_b = parts_linear(b, m, "g_b_proj", s->dim, width, false, NULL);
     d->norm = parts_norm(b, m, "o_norm", &norm, s->dim, false);
     d->out = parts_linear(b, m, "o_proj", width, s->hidden, false, NULL);
-    if ((d->gate = build_step(b, m, TN_OP_GLU, s->dim)))
-        d->gate->meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
+    d->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SIGMOID, s->dim);
 }
 
 static model_layer cache(const void *spec)

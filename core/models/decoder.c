@@ -361,12 +361,9 @@ static void leave(graph_run *r, const decoder *d, const decoder_layer *l, int ha
     const graph_site *norm = half ? l->after_mlp : l->after_attention;
     if (norm)
         steps_norm_in_place(r, norm, x);
-    if (d->residual_scale)
-        steps_change(r, d->residual_scale, x);
-    if (l->keep[half])
-        steps_change(r, l->keep[half], h);
-    if (l->give[half])
-        steps_change(r, l->give[half], x);
+    steps_change(r, d->residual_scale, x);
+    steps_change(r, l->keep[half], h);
+    steps_change(r, l->give[half], x);
 }
 
 static void run_feed(graph_run *r, const decoder_layer *l, const mixer_place *at, const tn_tensor *h,
@@ -456,8 +453,7 @@ static void decoder_forward(graph_run *r, const void *state)
 {
     const decoder *d = state;
     tn_tensor h = steps_embedding(r, d->embed, d->embed_width);
-    if (d->embed_factor)
-        steps_change(r, d->embed_factor, &h);
+    steps_change(r, d->embed_factor, &h);
     steps_media_embed(r, &h);
     tn_tensor mlp = steps_take(r, r->dtype, 2, (int64_t[]){h.shape[0], d->shape.hidden}), *more = NULL;
     if (d->wide) {
@@ -502,10 +498,8 @@ static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor
     const decoder *d = state;
     tn_tensor in = d->head_in ? steps_linear(r, d->head_in, x) : *x;
     tn_tensor logits = steps_linear(r, d->head, &in);
-    if (d->logit_scale)
-        steps_change(r, d->logit_scale, &logits);
-    if (d->softcap)
-        steps_change(r, d->softcap, &logits);
+    steps_change(r, d->logit_scale, &logits);
+    steps_change(r, d->softcap, &logits);
     return logits;
 }
 

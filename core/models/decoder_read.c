@@ -103,8 +103,8 @@ void decoder_read(const config_reader *c, decoder_spec *s)
         (!s->no_intermediate || config_has(c, config_either(c, n->inter_key, "intermediate_size"))))
         mlp->inter = need(c, n->inter_key, "intermediate_size", INTER, MAX_WIDTH);
     const char *act_key = s->act_key ? s->act_key : "hidden_act";
-    mlp->learnt_slope = s->prelu && config_is_str(c, act_key) && !strcmp(config_str(c, act_key, ""), "prelu");
-    mlp->act = mlp->learnt_slope ? TN_ACT_LEAKY_RELU : parts_act(c, act_key, s->act ? s->act : "silu");
+    bool prelu = s->prelu && config_is_str(c, act_key) && !strcmp(config_str(c, act_key, ""), "prelu");
+    mlp->act = prelu ? TN_ACT_PRELU : parts_act(c, act_key, s->act ? s->act : "silu");
 }
 
 int64_t decoder_positions(const config_reader *c, int64_t fallback)

@@ -54,14 +54,12 @@ static tn_tensor both_forward(graph_run *r, const void *state, const mixer_place
     const both *t = state;
     tn_tensor in = scaled(r, t->factors[SSM_IN], t->copy, x);
     tn_tensor m = mamba_mixer.forward(r, &t->mamba, at, &in);
-    if (t->factors[SSM_OUT])
-        steps_change(r, t->factors[SSM_OUT], &m);
+    steps_change(r, t->factors[SSM_OUT], &m);
     in = scaled(r, t->factors[ATTENTION_IN], t->copy, x);
     tn_tensor a = gqa_forward(r, &t->attention, at, &in);
     if (a.shape[0] == 0)
         return a;
-    if (t->factors[ATTENTION_OUT])
-        steps_change(r, t->factors[ATTENTION_OUT], &a);
+    steps_change(r, t->factors[ATTENTION_OUT], &a);
     m = steps_last(&m, a.shape[0]);
     steps_add(r, &m, &a);
     return m;
@@ -92,9 +90,7 @@ static void feed_build(graph_builder *b, graph_module *layer, const void *spec, 
     f->down = parts_linear(b, m, "down_proj", mlp->inter, mlp->hidden, mlp->bias, NULL);
     f->gate_factor = parts_factor(b, m, s->gate, mlp->inter);
     f->down_factor = parts_factor(b, m, s->down, mlp->hidden);
-    f->glu = build_step(b, m, TN_OP_GLU, mlp->inter);
-    if (f->glu)
-        f->glu->meaning[TN_AXIS_ACT] = mlp->act;
+    f->glu = parts_act_step(b, m, TN_OP_GLU, mlp->act, mlp->inter);
 }
 
 static void feed_forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *h, const tn_tensor *x,
@@ -104,12 +100,10 @@ static void feed_forward(graph_run *r, const void *state, const mixer_place *at,
     tn_tensor gate = steps_linear(r, f->gate, x), up = steps_linear(r, f->up, x);
     (void)at;
     (void)h;
-    if (f->gate_factor)
-        steps_change(r, f->gate_factor, &gate);
+    steps_change(r, f->gate_factor, &gate);
     steps_glu(r, f->glu, &gate, &up);
     steps_linear_into(r, f->down, &up, y);
-    if (f->down_factor)
-        steps_change(r, f->down_factor, y);
+    steps_change(r, f->down_factor, y);
 }
 
 static const feed_kind scaled_mlp = {sizeof(feed), feed_build, feed_forward};

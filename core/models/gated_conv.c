@@ -37,10 +37,8 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     c->conv = gated_conv_site(b, m, "conv", s->hidden, s->taps, TN_ACT_LINEAR, s->bias);
     c->in = parts_linear(b, m, "in_proj", s->hidden, 3 * s->hidden, s->bias, NULL);
     c->out = parts_linear(b, m, "out_proj", s->hidden, s->hidden, s->bias, NULL);
-    c->times = build_step(b, m, TN_OP_GLU, s->hidden);
+    c->times = parts_act_step(b, m, TN_OP_GLU, TN_ACT_LINEAR, s->hidden);
     c->real = s->bias ? build_step(b, m, TN_OP_ROW_SCALE, s->hidden) : NULL;
-    if (c->times)
-        c->times->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
 }
 
 static model_layer cache(const void *spec)

@@ -97,10 +97,9 @@ typedef struct tail {
 static tn_site *build_scale(graph_builder *b, graph_module *m, const char *name, int64_t count, int64_t width)
 {
     tn_tensor values;
-    tn_site *step = build_step(b, m, TN_OP_GLU, width);
+    tn_site *step = parts_act_step(b, m, TN_OP_GLU, TN_ACT_LINEAR, width);
     if (!step || !build_tensor(b, m, name, 1, &count, &values))
         return NULL;
-    step->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
     build_step_param(b, step, TN_ROLE_WEIGHT, &values);
     return step;
 }
@@ -155,8 +154,7 @@ static void build_feed(graph_builder *b, graph_module *layer, const void *from, 
         return;
     f->norm = parts_norm(b, f->route->module, "norm", spec->plain, hidden, false);
     f->scale = build_scale(b, f->route->module, "scale", hidden, hidden);
-    if ((f->root = build_step(b, f->route->module, TN_OP_SCALE, hidden)))
-        f->root->num[TN_NUM_SCALE] = pow((double)hidden, -0.5);
+    f->root = parts_factor(b, f->route->module, pow((double)hidden, -0.5), hidden);
     f->experts = moe_parts_experts(b, layer, &spec->moe, NULL);
     f->after_mlp = parts_norm(b, layer, "post_feedforward_layernorm_1", spec->norm, hidden, false);
     f->after = parts_norm(b, layer, "post_feedforward_layernorm_2", spec->norm, hidden, false);

@@ -135,10 +135,7 @@ static void build_mlp(graph_builder *b, graph_module *layer, const gemma4_vision
     out->gate = build_linear(b, m, "gate_proj", s->hidden, s->inter, s);
     out->up = build_linear(b, m, "up_proj", s->hidden, s->inter, s);
     out->down = build_linear(b, m, "down_proj", s->inter, s->hidden, s);
-    tn_site *act = build_step(b, m, TN_OP_GLU, s->inter);
-    if (act)
-        act->meaning[TN_AXIS_ACT] = (int32_t)s->act;
-    out->act = act;
+    out->act = parts_act_step(b, m, TN_OP_GLU, s->act, s->inter);
 }
 
 static void build_block(graph_builder *b, graph_module *list, const gemma4_vision_spec *s, int64_t i, gemma4_block *out)
@@ -166,13 +163,8 @@ static void build_positions(graph_builder *b, graph_module *m, gemma4_tower *t)
 static void build_standard(graph_builder *b, graph_module *m, gemma4_tower *t)
 {
     int64_t hidden = t->spec.hidden;
-    tn_site *minus = build_step(b, m, TN_OP_SCALE, hidden), *times = build_step(b, m, TN_OP_GLU, hidden);
-    if (!minus || !times)
-        return;
-    minus->num[TN_NUM_SCALE] = -1;
-    times->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
-    t->minus = minus;
-    t->times = times;
+    t->minus = parts_factor(b, m, -1, hidden);
+    t->times = parts_act_step(b, m, TN_OP_GLU, TN_ACT_LINEAR, hidden);
     build_tensor(b, m, "std_bias", 1, &hidden, &t->mean);
     build_tensor(b, m, "std_scale", 1, &hidden, &t->factor);
 }
@@ -198,10 +190,7 @@ static void build_tower(graph_builder *b, graph_module *root, gemma4_tower *t)
                                   .rotary = s->head_dim / 2};
     t->rope = parts_rope(b, "modeling_gemma4", &rope);
     t->copy = build_step(b, m, TN_OP_COPY, s->hidden);
-    tn_site *times_root = build_step(b, m, TN_OP_SCALE, s->hidden);
-    if (times_root)
-        times_root->num[TN_NUM_SCALE] = sqrt((double)s->hidden);
-    t->root = times_root;
+    t->root = parts_factor(b, m, sqrt((double)s->hidden), s->hidden);
     if (s->standard)
         build_standard(b, m, t);
 }

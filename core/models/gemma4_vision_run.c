@@ -213,8 +213,7 @@ static void linear(const gemma4_pass *p, const gemma4_linear *l, const tn_tensor
             from = within;
         }
         steps_linear_into(r, l->site, &from, &to);
-        if (l->out)
-            steps_change(r, l->out, &to);
+        steps_change(r, l->out, &to);
         arena_release(r->arena, mark);
     }
 }

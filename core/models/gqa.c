@@ -115,8 +115,7 @@ static void build_own_norms(graph_builder *b, graph_module *m, const gqa_spec *s
     out->k_norm = parts_norm(b, m, n->k_norm, &plain, spec->head_dim, false);
     build_head_weights(b, out->q_norm, spec, spec->heads, &out->q_weight);
     build_head_weights(b, out->k_norm, spec, spec->kv_heads, &out->k_weight);
-    if ((out->weigh = build_step(b, m, TN_OP_GLU, spec->heads * spec->head_dim)))
-        out->weigh->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
+    out->weigh = parts_act_step(b, m, TN_OP_GLU, TN_ACT_LINEAR, spec->heads * spec->head_dim);
 }
 
 static void build_norms(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
@@ -164,8 +163,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
         out->copy = build_step(b, m, TN_OP_COPY, spec->kv_heads * spec->head_dim);
     if (spec->by_head && spec->kv_heads > 1 && spec->heads > spec->kv_heads)
         out->gather = build_step(b, m, TN_OP_COPY, q_width / spec->kv_heads);
-    if (spec->gated && (out->gate = build_step(b, m, TN_OP_GLU, spec->head_dim)))
-        out->gate->meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
+    if (spec->gated)
+        out->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SIGMOID, spec->head_dim);
 }
 
 model_layer gqa_cache(const gqa_spec *spec)
@@ -283,15 +282,11 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
         norm_heads(r, a, &h);
     if (a->v_norm)
         steps_norm_in_place(r, a->v_norm, &h.v);
-    if (a->v_scale)
-        steps_change(r, a->v_scale, &h.v);
-    if (a->clamp) {
-        steps_change(r, a->clamp, &h.q);
-        steps_change(r, a->clamp, &h.k);
-        steps_change(r, a->clamp, &h.v);
-    }
-    if (a->k_scale)
-        steps_change(r, a->k_scale, &h.k);
+    steps_change(r, a->v_scale, &h.v);
+    steps_change(r, a->clamp, &h.q);
+    steps_change(r, a->clamp, &h.k);
+    steps_change(r, a->clamp, &h.v);
+    steps_change(r, a->k_scale, &h.k);
     if (a->rope != GQA_NO_ROPE)
         steps_rope(r, (a->borrows ? at->queries : at->ropes)[a->rope], a->rope, &h.q, &h.k);
     if (a->norm_last)

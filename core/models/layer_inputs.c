@@ -41,8 +41,7 @@ void layer_inputs_forward(graph_run *r, const layer_inputs *in, const tn_tensor 
     r->layer_inputs = steps_embedding(r, in->embed, in->layers * in->width);
     size_t mark = arena_mark(r->arena);
     tn_tensor y = steps_linear(r, in->projection, h);
-    if (in->scale)
-        steps_change(r, in->scale, &y);
+    steps_change(r, in->scale, &y);
     tn_tensor rows = steps_view(&y, 2, (int64_t[]){y.shape[0] * in->layers, in->width});
     steps_norm_in_place(r, in->norm, &rows);
     steps_add(r, &r->layer_inputs, &y);
@@ -56,8 +55,7 @@ void layer_inputs_build_layer(graph_builder *b, graph_module *layer, const layer
     out->projection = parts_linear(b, layer, "per_layer_projection", spec->width, spec->hidden, false, NULL);
     out->norm = parts_norm(b, layer, "post_per_layer_input_norm", spec->norm, spec->hidden, false);
     out->width = spec->width;
-    if ((out->act = build_step(b, layer, TN_OP_GLU, spec->width)))
-        out->act->meaning[TN_AXIS_ACT] = spec->act;
+    out->act = parts_act_step(b, layer, TN_OP_GLU, spec->act, spec->width);
 }
 
 tn_tensor layer_inputs_of_layer(graph_run *r, const layer_input *in, int64_t layer, const tn_tensor *x)

@@ -48,7 +48,6 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     if (!m)
         return;
     int64_t inner = s->heads * s->head;
-    tn_site *act = build_step(b, m, TN_OP_ACT, 3 * inner), *times = build_step(b, m, TN_OP_GLU, inner);
     l->heads = s->heads;
     l->head = s->head;
     l->qkv = parts_linear(b, m, "qkv_proj", s->hidden, 3 * inner, false, NULL);
@@ -56,12 +55,8 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     l->norm = parts_norm(b, m, "norm", &norm, inner, false);
     l->gate = parts_linear(b, m, "output_gate", s->hidden, inner, false, NULL);
     l->out = parts_linear(b, m, "out_proj", inner, s->hidden, false, NULL);
-    if (act)
-        act->meaning[TN_AXIS_ACT] = s->act;
-    if (times)
-        times->meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
-    l->act = act;
-    l->times = times;
+    l->act = parts_act_step(b, m, TN_OP_ACT, s->act, 3 * inner);
+    l->times = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SIGMOID, inner);
 }
 
 static model_layer cache(const void *spec)

@@ -104,9 +104,7 @@ static void build_norm(graph_builder *b, graph_module *m, const mamba_mixer_spec
         .class_name = s->norm_class, .variant = s->norm_first ? TN_NORM_W_GATED_F32 : TN_NORM_GATED_W, .eps = s->eps};
     int64_t width = inner_width(s);
     if (!s->norm_class) {
-        d->gate = build_step(b, m, TN_OP_GLU, width);
-        if (d->gate)
-            d->gate->meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+        d->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SILU, width);
         return;
     }
     d->norm = parts_norm(b, m, "norm", &kind, width, false);
@@ -166,8 +164,7 @@ static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at,
     widths_of(inner, group_width, d->heads, widths);
     for (int i = 0; i < MAMBA_PARTS; begin += widths[i++]) {
         part[i] = steps_columns(&all, begin, widths[i]);
-        if (d->scale[i])
-            steps_change(r, d->scale[i], &part[i]);
+        steps_change(r, d->scale[i], &part[i]);
     }
     tn_tensor mixed = steps_columns(&all, inner, inner + 2 * group_width);
     tn_tensor y = steps_short_conv(r, d->conv, at->layer, &mixed);

@@ -129,12 +129,11 @@ static void read_xielu(graph_builder *b, graph_module *m, tn_site *site)
     site->num[TN_NUM_EPS] = eps;
 }
 
-/* PReLU's weight becomes the slope of the site; of 0, which there means another, it is ReLU. */
+/* PReLU's weight becomes a number of the site. */
 static void read_prelu(graph_builder *b, graph_module *m, tn_site *site)
 {
     float slope = 0;
     build_number(b, build_module(b, m, "act_fn", "PReLU"), "weight", 1, &slope);
-    site->meaning[TN_AXIS_ACT] = slope != 0.0f ? TN_ACT_LEAKY_RELU : TN_ACT_RELU;
     site->num[TN_NUM_ALPHA] = (double)slope;
 }
 
@@ -170,9 +169,9 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
                    TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS);
     if (spec->act == TN_ACT_XIELU && !gated)
         read_xielu(b, m, &s->site);
-    s->site.meaning[TN_AXIS_ACT] = spec->act;
-    if (spec->learnt_slope)
+    if (spec->act == TN_ACT_PRELU)
         read_prelu(b, m, &s->site);
+    s->site.meaning[TN_AXIS_ACT] = spec->act;
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
     s->site.features |= (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
     s->site.num[TN_NUM_SPARSITY] = spec->sparsity > 0 ? normal_quantile((float)spec->sparsity) : 0;
@@ -213,6 +212,18 @@ tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, i
     if (step)
         step->num[TN_NUM_SCALE] = by;
     return step;
+}
+
+tn_site *parts_act_step(graph_builder *b, const graph_module *module, tn_op op, tn_act act, int64_t width)
+{
+    tn_site *step = build_step(b, module, op, width);
+    if (!step)
+        return NULL;
+    step->meaning[TN_AXIS_ACT] = (int32_t)act;
+    return act != TN_ACT_XIELU
+               ? step
+               : build_fail(b, TN_E_INPUT, "config.json",
+                            "%s has the activation xielu, which is that of an MLP without a gate", module->path);
 }
 
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback)

@@ -45,7 +45,6 @@ typedef struct parts_mlp_spec {
     tn_layout layout; /* 0: SPLIT; GATE_UP: one matrix of both, gate first; UP_DOWN: without a gate */
     bool bias;
     const parts_linear_kind *linear; /* NULL: Linear                                              */
-    bool learnt_slope;               /* act is PReLU: leaky, by the module's act_fn.weight         */
     double sparsity;                 /* share of gates that are cut off (TN_HAS_SPARSITY); 0: none               */
 } parts_mlp_spec;
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
@@ -67,6 +66,10 @@ graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spe
 /* A step of module that multiplies rows of width elements by a number; NULL: there is nothing to do, by is 1, or 0,
  * which means that there is none. */
 tn_site *parts_factor(graph_builder *b, const graph_module *module, double by, int64_t width);
+
+/* A step of module that applies act to rows of width elements, ACT or GLU. Errors stick in b: xIELU has parameters,
+ * which an MLP alone reads. */
+tn_site *parts_act_step(graph_builder *b, const graph_module *module, tn_op op, tn_act act, int64_t width);
 
 /* What an activation's name in config.json means. */
 tn_act parts_act(const config_reader *config, const char *key, const char *fallback);

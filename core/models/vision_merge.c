@@ -25,10 +25,7 @@ graph_site *vision_filter(graph_builder *b, graph_module *parent, const char *na
 
 static const tn_site *gelu(graph_builder *b, const graph_module *m, int64_t width)
 {
-    tn_site *step = build_step(b, m, TN_OP_ACT, width);
-    if (step)
-        step->meaning[TN_AXIS_ACT] = TN_ACT_GELU;
-    return step;
+    return parts_act_step(b, m, TN_OP_ACT, TN_ACT_GELU, width);
 }
 
 static void build_downsampling(graph_builder *b, graph_module *tower, graph_module *m, const vision_tower *v,

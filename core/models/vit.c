@@ -190,10 +190,9 @@ static void build_attention(graph_builder *b, graph_module *block, const vit_tow
 static tn_site *build_scale(graph_builder *b, graph_module *block, const char *name, int64_t width)
 {
     tn_tensor factors;
-    tn_site *step = name ? build_step(b, block, TN_OP_GLU, width) : NULL;
+    tn_site *step = name ? parts_act_step(b, block, TN_OP_GLU, TN_ACT_LINEAR, width) : NULL;
     if (!step || !build_tensor(b, block, name, 1, &width, &factors))
         return NULL;
-    step->meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
     build_step_param(b, step, TN_ROLE_WEIGHT, &factors);
     return step;
 }

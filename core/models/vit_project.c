@@ -45,14 +45,6 @@ static graph_module *module_of(graph_builder *b, graph_module *root, const char 
     return m;
 }
 
-static const tn_site *act_step(graph_builder *b, const graph_module *m, tn_act act, int64_t width)
-{
-    tn_site *step = build_step(b, m, TN_OP_ACT, width);
-    if (step)
-        step->meaning[TN_AXIS_ACT] = (int32_t)act;
-    return step;
-}
-
 /* linear_1, an activation, linear_2. */
 static void build_two(graph_builder *b, graph_module *m, const config_reader *c, const vit_tower *v, int64_t width,
                       bool bias, projector *p)
@@ -60,7 +52,7 @@ static void build_two(graph_builder *b, graph_module *m, const config_reader *c,
     tn_act act = parts_act(c, "projector_hidden_act", "gelu");
     p->inner[0] = parts_linear(b, m, "linear_1", width, v->text_hidden, bias, NULL);
     p->second = parts_linear(b, m, "linear_2", v->text_hidden, v->text_hidden, bias, NULL);
-    p->act = act_step(b, m, act, v->text_hidden);
+    p->act = parts_act_step(b, m, TN_OP_ACT, act, v->text_hidden);
     p->copy = build_step(b, m, TN_OP_COPY, width);
 }
 
@@ -191,7 +183,7 @@ static void *build_llama4(graph_builder *b, graph_module *root, const config_rea
     m = build_module(b, m, "mlp", "Llama4VisionMLP2");
     p->inner[0] = parts_linear(b, m, "fc1", width, inner, false, NULL);
     p->inner[1] = parts_linear(b, m, "fc2", inner, inner, false, NULL);
-    p->act = act_step(b, m, TN_ACT_GELU, inner);
+    p->act = parts_act_step(b, m, TN_OP_ACT, TN_ACT_GELU, inner);
     p->copy = build_step(b, m, TN_OP_COPY, width);
     p->second = parts_linear(b, module_of(b, root, "Llama4MultiModalProjector"), "linear_1", inner, v->text_hidden,
                              false, NULL);

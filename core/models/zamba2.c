@@ -81,8 +81,7 @@ static void build_feed(graph_builder *b, graph_module *block, const decoder_laye
     l->down = parts_linear(b, m, "down_proj", mlp->inter, mlp->hidden, mlp->bias, NULL);
     adapter_build(b, m, "gate_up_proj_adapter_list", of->attention.adapter, mlp->hidden, of->attention.adapter_rank,
                   2 * mlp->inter, &l->adapter);
-    if ((l->glu = build_step(b, m, TN_OP_GLU, mlp->inter)))
-        l->glu->meaning[TN_AXIS_ACT] = mlp->act;
+    l->glu = parts_act_step(b, m, TN_OP_GLU, mlp->act, mlp->inter);
 }
 
 /* The file has a block's tensors once, under the name of the first layer that uses it. */

@@ -9,10 +9,10 @@ static const char *const axis_names[] = {"dtype", "weight", "norm", "rope", "act
 static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight", "gated_w", "w_gated_f32"};
 static const char *const rope_names[] = {"?",       "half",          "half_narrow", "interleaved",
                                          "complex", "deinterleaved", "half_f32"};
-static const char *const act_names[] = {"?",          "silu",    "gelu_tanh",  "gelu",           "relu",
-                                        "relu2",      "relu6",   "quick_gelu", "gelu_new",       "sigmoid",
-                                        "tanh",       "linear",  "mish",       "clamped_swiglu", "hard_swish",
-                                        "leaky_relu", "laplace", "gelu_10",    "sqrt_softplus",  "xielu"};
+static const char *const act_names[] = {
+    "?",          "silu",       "gelu_tanh", "gelu",    "relu",          "relu2", "relu6",
+    "quick_gelu", "gelu_new",   "sigmoid",   "tanh",    "linear",        "mish",  "clamped_swiglu",
+    "hard_swish", "leaky_relu", "laplace",   "gelu_10", "sqrt_softplus", "xielu", "prelu"};
 static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax", "topk_sigmoid", "sparsemixer"};
 static const char *const layout_names[] = {"?",          "split",      "gate_up", "up_gate", "expert_list",
                                            "stacked_oi", "stacked_io", "list_io", "up_down", "pairs_io"};

@@ -9,6 +9,8 @@ tn_status rules_act(const tn_site *site, tn_error *err)
     bool up_down = site->op == TN_OP_MLP && site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN;
     if (site->meaning[TN_AXIS_ACT] == TN_ACT_XIELU && !up_down)
         return tn_fail(err, TN_E_USAGE, site->path, "act: xielu is that of an MLP without a gate");
+    if (site->meaning[TN_AXIS_ACT] == TN_ACT_PRELU && site->op != TN_OP_MLP)
+        return tn_fail(err, TN_E_USAGE, site->path, "act: prelu is that of an MLP");
     if (site->meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && !(site->num[TN_NUM_LIMIT] > 0))
         return tn_fail(err, TN_E_USAGE, site->path, "limit: is %g, %s needs a positive one", site->num[TN_NUM_LIMIT],
                        tn_axis_value_name(TN_AXIS_ACT, TN_ACT_CLAMPED_SWIGLU));

@@ -66,14 +66,20 @@ static float in_bf16(float x)
     return tn_bf16_to_f32(tn_f32_to_bf16(x));
 }
 
-/* What each byte becomes: rescaling and normalising are one step; or, rounded behind each, three. */
-static void make_levels(processor *p, float factor, const float mean[3], const float deviation[3])
+/* What each byte becomes, rescaling and normalising being one step: mean and deviation are those of bytes. */
+static void make_levels(float mean, float deviation, float level[256])
 {
-    for (int c = 0; c < 3; c++)
-        for (int x = 0; x < 256; x++) {
-            float rescaled = in_bf16((float)x * factor), moved = in_bf16(rescaled - in_bf16(mean[c]));
-            p->level[c][x] = p->bf16 ? in_bf16(moved / in_bf16(deviation[c])) : ((float)x - p->mean[c]) / p->std[c];
-        }
+    for (int x = 0; x < 256; x++)
+        level[x] = ((float)x - mean) / deviation;
+}
+
+/* The same in three steps, rounded behind each. */
+static void make_bf16_levels(float factor, float mean, float deviation, float level[256])
+{
+    for (int x = 0; x < 256; x++) {
+        float rescaled = in_bf16((float)x * factor), moved = in_bf16(rescaled - in_bf16(mean));
+        level[x] = in_bf16(moved / in_bf16(deviation));
+    }
 }
 
 static void read_levels(const config_reader *c, processor *p)
@@ -98,14 +104,16 @@ static void read_levels(const config_reader *c, processor *p)
         read_three(c, "image_std", deviations[usual], deviation);
     }
     for (int i = 0; i < 3; i++) {
-        p->mean[i] = level * mean[i];
-        p->std[i] = level * deviation[i];
-        if (!(fabsf(p->std[i]) > 1e-6f))
+        float of_bytes[2] = {level * mean[i], level * deviation[i]};
+        if (!(fabsf(of_bytes[1]) > 1e-6f))
             config_fail(c, "image_std", "has a 0");
-        else if (!isfinite(p->mean[i]) || !isfinite(p->std[i]))
+        else if (!isfinite(of_bytes[0]) || !isfinite(of_bytes[1]))
             config_fail(c, "rescale_factor", "is %g, too small for image_mean and image_std", factor);
+        if (p->bf16)
+            make_bf16_levels((float)factor, mean[i], deviation[i], p->level[i]);
+        else
+            make_levels(of_bytes[0], of_bytes[1], p->level[i]);
     }
-    make_levels(p, (float)factor, mean, deviation);
 }
 
 static void read(const config_reader *c, processor *p)

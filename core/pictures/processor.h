@@ -9,8 +9,7 @@
 struct processor {
     const struct processor_kind *kind;
     resize_filter filter;
-    float mean[3], std[3];     /* of bytes: 255 times those of the file                                       */
-    float level[3][256];       /* (x - mean) / std of each byte; with .bf16 computed in that                  */
+    float level[3][256];       /* what each byte of a channel becomes; with .bf16 computed in that            */
     int64_t size[2], crop[2];  /* height, width; crop: of the middle                                      */
     int64_t shortest, longest; /* edges, or of Qwen's kind all pixels; 0: none                            */
     int64_t patch, merge, frames;

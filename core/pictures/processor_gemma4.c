@@ -61,7 +61,7 @@ static void cut(const processor *p, const picture *from, float *to, int64_t *pla
         for (int64_t y = 0; real && y < n; y++) {
             const uint8_t *line = from->rgb + ((i / across * n + y) * from->width + i % across * n) * 3;
             for (int64_t x = 0; x < 3 * n; x++)
-                *to++ = ((float)line[x] - p->mean[x % 3]) / p->std[x % 3];
+                *to++ = p->level[x % 3][line[x]];
         }
     }
 }

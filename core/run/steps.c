@@ -205,7 +205,8 @@ void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids
 
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
-    perform_step(r, site ? site->op : TN_OP_NONE, site, RUN_TENSORS(x), RUN_TENSORS(x));
+    if (site)
+        perform_step(r, site->op, site, RUN_TENSORS(x), RUN_TENSORS(x));
 }
 
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s)

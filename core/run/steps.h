@@ -138,8 +138,8 @@ void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids
                          const tn_tensor *y);
 /* x [B,T,K,D] to where slot [B,T] says in to [B,C,K,D]. */
 void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to);
-/* In place; site: the step's (build_step). */
-void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x); /* SOFTCAP, ACT, SCALE, CLAMP */
+/* SOFTCAP, ACT, SCALE, CLAMP in place; site: the step's (build_step), NULL: there is none. */
+void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x);
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s); /* rows of x [T,A] */
 void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x);                           /* to += x */
 void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to);

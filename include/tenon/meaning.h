@@ -58,12 +58,13 @@ typedef enum tn_act {
     TN_ACT_CLAMPED_SWIGLU, /* experts: min(gate, L) sigmoid(A min(gate, L)) (clamp(up, -L, L) + 1),
                              L TN_NUM_LIMIT, A TN_NUM_ALPHA; of gate and up together            */
     TN_ACT_HARD_SWISH,     /* x min(max(x + 3, 0), 6) / 6                                          */
-    TN_ACT_LEAKY_RELU,     /* x, below 0 A x, A TN_NUM_ALPHA where it is an MLP's; 0, and elsewhere: a hundredth */
+    TN_ACT_LEAKY_RELU,     /* x, below 0 a hundredth of it                                         */
     TN_ACT_LAPLACE,        /* (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) / 2, rounded step by step */
     TN_ACT_GELU_10,        /* TN_ACT_GELU, at most 10                                              */
     TN_ACT_SQRT_SOFTPLUS,  /* sqrt(rnd(log(1 + e^x)))                                              */
-    TN_ACT_XIELU           /* MLP of layout UP_DOWN: A x x + B x for x > 0, else N (e^min(x, E) - 1 - x) + B x,
+    TN_ACT_XIELU,          /* MLP of layout UP_DOWN: A x x + B x for x > 0, else N (e^min(x, E) - 1 - x) + B x,
                               A TN_NUM_ALPHA, N TN_NUM_ALPHA_N, B TN_NUM_BETA, E TN_NUM_EPS; rounded step by step */
+    TN_ACT_PRELU           /* MLP: x, below 0 A x, A TN_NUM_ALPHA                                  */
 } tn_act;
 
 typedef enum tn_score {
@@ -148,7 +149,7 @@ typedef enum tn_num {
      * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
     TN_NUM_LIMIT = 4,   /* TN_ACT_CLAMPED_SWIGLU; CLAMP; TN_HAS_STEP_LIMITS                      */
-    TN_NUM_ALPHA = 5,   /* TN_ACT_CLAMPED_SWIGLU, TN_ACT_XIELU, TN_ACT_LEAKY_RELU; TN_HAS_ALIBI  */
+    TN_NUM_ALPHA = 5,   /* TN_ACT_CLAMPED_SWIGLU, TN_ACT_XIELU, TN_ACT_PRELU; TN_HAS_ALIBI       */
     TN_NUM_ALPHA_N = 6, /* TN_ACT_XIELU                                                        */
     TN_NUM_BETA = 7,    /* TN_ACT_XIELU                                                        */
     TN_NUM_MARGIN = 8,  /* TN_SCORE_SPARSEMIXER                                                */

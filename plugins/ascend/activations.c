@@ -22,8 +22,10 @@ tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err)
                                         [TN_ACT_HARD_SWISH] = "aclnnClamp",
                                         [TN_ACT_LEAKY_RELU] = "aclnnClamp",
                                         [TN_ACT_LAPLACE] = "aclnnErf",
-                                        [TN_ACT_GELU_10] = "aclnnErf aclnnClamp"};
-    if (act < TN_ACT_SILU || act > TN_ACT_GELU_10 || (act == TN_ACT_CLAMPED_SWIGLU && !pairs))
+                                        [TN_ACT_GELU_10] = "aclnnErf aclnnClamp",
+                                        [TN_ACT_PRELU] = "aclnnClamp"};
+    bool later = act > TN_ACT_GELU_10 && act != TN_ACT_PRELU;
+    if (act < TN_ACT_SILU || later || (act == TN_ACT_CLAMPED_SWIGLU && !pairs))
         return tn_fail(err, TN_DECLINED, "npu", "act: %s is not there yet", tn_axis_value_name(TN_AXIS_ACT, act));
     return (size_t)act < sizeof needs / sizeof *needs ? npu_needs(needs[act], err) : TN_OK;
 }
@@ -84,14 +86,13 @@ static void hard_swish(npu_run *r, tn_tensor x, tn_tensor y)
     npu_copy(r, t, y);
 }
 
-/* What is above 0, and the site's share of what is below, or a hundredth. */
-static void leaky_relu(npu_run *r, tn_tensor x, tn_tensor y)
+/* What is above 0, and a share of what is below. */
+static void leaky_relu(npu_run *r, float slope, tn_tensor x, tn_tensor y)
 {
-    float slope = (float)r->call->site->num[TN_NUM_ALPHA];
     tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x);
     npu_clamp(r, wide, -INFINITY, 0, t);
     npu_clamp(r, wide, 0, INFINITY, wide);
-    npu_add(r, wide, t, slope != 0 ? slope : 0.01f, t);
+    npu_add(r, wide, t, slope, t);
     npu_copy(r, t, y);
 }
 
@@ -194,7 +195,10 @@ void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
         hard_swish(r, x, y);
         break;
     case TN_ACT_LEAKY_RELU:
-        leaky_relu(r, x, y);
+        leaky_relu(r, 0.01f, x, y);
+        break;
+    case TN_ACT_PRELU:
+        leaky_relu(r, (float)r->call->site->num[TN_NUM_ALPHA], x, y);
         break;
     case TN_ACT_LAPLACE:
         laplace(r, x, y);

@@ -41,6 +41,7 @@ static const step steps[] = {
     {"linear", TN_OP_ACT, TN_ACT_LINEAR, 0, 0, 0},
     {"hard swish", TN_OP_ACT, TN_ACT_HARD_SWISH, 0, 0, 0},
     {"leaky relu", TN_OP_ACT, TN_ACT_LEAKY_RELU, 0, 0, 0},
+    {"prelu", TN_OP_ACT, TN_ACT_PRELU, 0, TN_NUM_ALPHA, 0.3},
     {"laplace", TN_OP_ACT, TN_ACT_LAPLACE, 0, 0, 0},
     {"gelu to ten", TN_OP_ACT, TN_ACT_GELU_10, 0, 0, 0},
     {"gated silu", TN_OP_GLU, TN_ACT_SILU, 0, 0, 0},

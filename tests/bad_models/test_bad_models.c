@@ -71,6 +71,8 @@ static const struct {
     {"llama", "rms_norm_eps", "\"small\"", "'rms_norm_eps'", "a number"},
     {"llama", "rms_norm_eps", "-1", "rms_norm_eps", "-1"},
     {"llama", "hidden_act", "\"swish_of_tomorrow\"", "swish_of_tomorrow", "hidden_act"},
+    {"zamba2", "hidden_act", "\"xielu\"", "shared_transformer.feed_forward", "xielu"},
+    {"llava", "projector_hidden_act", "\"xielu\"", "multi_modal_projector", "xielu"},
     {"llama", "tie_word_embeddings", "\"yes\"", "'tie_word_embeddings'", "a boolean"},
     {"llama", "attention_bias", "1", "'attention_bias'", "a boolean"},
     {"llama", "rope_parameters", "3", "'rope_parameters'", "an object"},

@@ -127,7 +127,8 @@ static bool same_pixels(const wanted *w, const processed *x, const processor *p,
     double most = 0, sums[2] = {0, 0};
     for (int64_t i = 0; i < count; i++) {
         int64_t at = place(w, i), channel = n == 2 ? at % shape[1] / plane : at / plane % 3;
-        double off = fabs((double)x->pixels[at] - number(&w->values, i)) * (double)p->std[channel];
+        double byte = (double)(p->level[channel][255] - p->level[channel][0]) / 255;
+        double off = fabs((double)x->pixels[at] - number(&w->values, i)) / byte;
         most = off <= most ? most : off; /* a NaN stays */
         many += !(off <= 0.01);
     }

@@ -18,7 +18,7 @@
 
 enum { ROWS = 5, HIDDEN_MOST = 64, INTER_MOST = 128 };
 
-/* 0.3 is no number of bf16; a slope of 0 is that of ReLU. */
+/* 0.3 is no number of bf16; with 0 it is ReLU. */
 static const float slopes[] = {0.3f, -2.0f, 0.0f};
 enum { SLOPES = sizeof slopes / sizeof *slopes };
 

@@ -319,8 +319,8 @@ END_TEST
 
 START_TEST(values_that_do_not_exist_are_refused)
 {
-    impl.match.takes[TN_AXIS_ACT] |= TN_TAKES(TN_ACT_XIELU + 1);
-    expect_invalid("match: act takes a value that does not exist (bits 0x100000)");
+    impl.match.takes[TN_AXIS_ACT] |= TN_TAKES(TN_ACT_PRELU + 1);
+    expect_invalid("match: act takes a value that does not exist (bits 0x200000)");
     impl.match.takes[TN_AXIS_ACT] = 1; /* 0 is no value */
     expect_invalid("match: act takes a value that does not exist (bits 0x1)");
     setup();
@@ -432,7 +432,7 @@ END_TEST
 START_TEST(every_enumerator_has_a_name)
 {
     static const int last[] = {TN_DTYPE_COUNT - 1, TN_DTYPE_COUNT - 1,   TN_NORM_W_GATED_F32, TN_ROPE_HALF_F32,
-                               TN_ACT_XIELU,       TN_SCORE_SPARSEMIXER, TN_LAYOUT_PAIRS_IO};
+                               TN_ACT_PRELU,       TN_SCORE_SPARSEMIXER, TN_LAYOUT_PAIRS_IO};
     for (int op = 1; op <= TN_OP_SELECTIVE_SCAN; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
     for (int op = TN_OP_EMBEDDING; op <= TN_OP_EMBEDDING_BAG; op++)

@@ -264,6 +264,9 @@ START_TEST(contradictions_are_named)
     mlp.meaning[TN_AXIS_ACT] = TN_ACT_XIELU;
     mlp.num[TN_NUM_ALPHA] = mlp.num[TN_NUM_BETA] = 0.5;
     expect_wrong(mlp, "act: xielu is that of an MLP without a gate");
+    tn_site conv = draw_site_plain(TN_OP_SHORT_CONV);
+    conv.meaning[TN_AXIS_ACT] = TN_ACT_PRELU;
+    expect_wrong(conv, "act: prelu is that of an MLP");
     route = draw_site_plain(TN_OP_MOE_ROUTE);
     route.meaning[TN_AXIS_SCORE] = TN_SCORE_SPARSEMIXER;
     route.num[TN_NUM_MARGIN] = -0.5;
