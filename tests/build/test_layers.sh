@@ -32,21 +32,17 @@ includes() {
     forbidden "$tmp/pairs"
 }
 
-# Every object once, with its folder: sources that are gone may have left objects behind.
-objects() {
-    for source in core/*/*.c; do
-        object=$build/obj/${source%.c}.o
-        [ -e "$object" ] && echo "$(basename "$(dirname "$source")") $(basename "$source" .c) $object"
-    done
-}
+# Lines "folder/file kind symbol", of core and cli: sources that are gone may have left objects behind. Once, since a
+# process for each of the many objects takes a minute.
+for source in core/*/*.c cli/*.c cli/*/*.c; do
+    object=$build/obj/${source%.c}.o
+    [ -e "$source" ] && [ -e "$object" ] && echo "$object"
+done | xargs nm -A -g | sed "s#^$build/obj/##; s#\\.o:[0-9a-f]*  *# #; s#[.@][^ ]*\$##" >"$tmp/symbols"
 
 symbols() {
-    objects | while read -r folder file object; do
-        nm -g --defined-only "$object" | awk -v f="$folder" -v n="$file" 'NF == 3 { sub(/[.@].*/, "", $3); print $3, f, n }'
-    done | sort -u >"$tmp/defined"
-    objects | while read -r folder file object; do
-        nm -u "$object" | awk -v f="$folder" -v n="$file" '{ print $2, f, n }'
-    done | sort -u >"$tmp/undefined"
+    sed -n 's#^core/##p' "$tmp/symbols" | tr / ' ' >"$tmp/of_core"
+    awk '$3 != "U" && $3 != "w" { print $4, $1, $2 }' "$tmp/of_core" | sort -u >"$tmp/defined"
+    awk '$3 == "U" || $3 == "w" { print $4, $1, $2 }' "$tmp/of_core" | sort -u >"$tmp/undefined"
     [ -s "$tmp/defined" ] || { echo "no objects in $build/obj"; return 1; }
     join "$tmp/undefined" "$tmp/defined" | awk '{ print $2, $4, $2 "/" $3 ":" $1 }' >"$tmp/uses"
     forbidden "$tmp/uses"
@@ -55,11 +51,8 @@ symbols() {
 # The strongly connected files of core or of cli, by Tarjan's algorithm: a line of names for each circle. Who calls _exit
 # means the C library's, which cli stands in for.
 circles_of() {
-    for source in "$1"/*.c "$1"/*/*.c; do
-        object=$build/obj/${source%.c}.o
-        [ -e "$source" ] && [ -e "$object" ] && nm -g "$object" | sed 's/[.@][^ ]*$//' |
-            awk -v f="${source%.c}" 'NF == 2 && $1 == "U" { print $2, "u", f } NF == 3 { print $3, "d", f }'
-    done | awk '$1 != "_exit" { if ($2 == "d") where[$1] = $3; else { n++; symbol[n] = $1; user[n] = $3 } }
+    grep "^$1/" "$tmp/symbols" | awk '$2 == "U" { print $3, "u", $1 } $2 !~ /[Uw]/ { print $3, "d", $1 }' |
+        awk '$1 != "_exit" { if ($2 == "d") where[$1] = $3; else { n++; symbol[n] = $1; user[n] = $3 } }
         END { for (i = 1; i <= n; i++) if (symbol[i] in where && where[symbol[i]] != user[i]) print user[i], where[symbol[i]] }' |
         sort -u | awk '
         function visit(v, uses, count, i, w, names) {
