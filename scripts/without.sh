@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and tests as on a machine that lacks all that scripts/setup.sh calls spared: their headers are errors, pkg-config
-# knows no library of their names, and their programs are in no folder of PATH. Nothing is uninstalled. Plugins, whose
-# sources see no difference, are those of the folder BUILD. Ends with "N passed, N failed".
+# knows no library of their names, and their programs are in no folder of PATH. Nothing is uninstalled. Plugins, and the
+# objects of sources that see no difference, are those of the folder BUILD. Ends with "N passed, N failed".
 # usage: scripts/without.sh MAKE FOLDER BUILD TEST...     names of test programs, or of scripts in tests/build
 set -u
 make=$1 place=$2 build=$3
@@ -25,10 +25,11 @@ unset IFS
 for program in $(echo "$spared" | sed -n 's/^program //p'); do
     rm -f "$folder"/path/*/"$program"
 done
-words=
+words='' names=''
 for header in $(echo "$spared" | sed -n 's/^header //p'); do
     echo '#error "it is hidden"' >"$folder/include/$header"
     words="$words *${header%.h}*) exit 1 ;;"
+    names=${names:+$names|}${header%.h}
 done
 cat >"$folder/path/first/pkg-config" <<END
 #!/bin/sh
@@ -38,6 +39,11 @@ done
 exec "$real" "\$@"
 END
 chmod 755 "$folder/path/first/pkg-config"
+
+# Who includes a header that is hidden, or asks whether its library is there, sees a difference, and who includes that.
+rm -rf "$folder/obj" && mkdir "$folder/obj" && cp -R "$build/obj/core" "$build/obj/cli" "$build/obj/tests" "$folder/obj" || exit 1
+grep -rliE "^ *#.*($names)" core cli include tests --include='*.[ch]' >"$folder/named"
+find "$folder/obj" -name '*.d' -exec grep -lF -f "$folder/named" {} + | sed 's/d$/o/' | xargs -r rm -f
 
 PATH=$path
 export PATH
@@ -49,7 +55,7 @@ for name in "$@"; do
     esac
 done
 # shellcheck disable=SC2086 # one argument for each
-$make -s -j"$(nproc)" SETUP=no BUILD="$place" OPT=-O1 CFLAGS="-Werror -I$place/include" "$place/tenon" $programs || exit 1
+$make -s -j"$(nproc)" -o "$place/flags" -o "$place/places" SETUP=no BUILD="$place" OPT=-O1 CFLAGS="-Werror -I$place/include" "$place/tenon" $programs || exit 1
 cp -R "$build/plugins" "$build/examples" "$folder" || exit 1
 for each in bad_plugins bad_kernels hello_kernel; do cp -R "$build/tests/$each" "$folder/tests" || exit 1; done
 # shellcheck disable=SC2086
