@@ -39,7 +39,7 @@ PKG_CONFIG_SYSROOT_DIR=$sysroot
 export PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
 tests="check_kernels check_models test_golden test_elementwise test_device test_product_tiers"
 # shellcheck disable=SC2086,SC2046 # words
-make -j"$(nproc)" SETUP=no BUILD="$build" CC="aarch64-linux-gnu-gcc --sysroot=$sysroot" all \
+make -j"$(nproc)" SETUP=no BUILD="$build" CC="aarch64-linux-gnu-gcc --sysroot=$sysroot" CFLAGS=-g0 all \
     $(for t in $tests; do echo "$build/tests/$t"; done) || exit 1
 
 cat >"$root/emulate" <<END
