@@ -33,5 +33,5 @@ if setarch -R true 2>/dev/null; then
     export TEST_WITH='setarch -R'
 fi
 # It is slow, and only what hangs is to be ended.
-export TEST_SECONDS="${TEST_SECONDS:-6000}" CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-4}"
+export TEST_SECONDS="${TEST_SECONDS:-6000}" CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-16}"
 exec "$make" -j"$(nproc)" CC=gcc BUILD="$build" OPT=-O1 SANITIZE='-fsanitize=thread -fno-omit-frame-pointer' check
