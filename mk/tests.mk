@@ -160,8 +160,9 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 # Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
 # installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
 # the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
-# Models are run there without the check before use, which has tests of its own (but for one whose sparse MLP in bf16 is
-# a matter of that check: rounding chooses the open gates). The walk over failures is left out there, too: its library
+# Models are run without the check before use, so that no kernel that it would refuse is spared the comparison; that check
+# has tests of its own, at the sites of models, too (test_first_use, test_gradients). But for one whose
+# sparse MLP in bf16 is a matter of that check: rounding chooses the open gates. The walk over failures is left out there, too: its library
 # and the sanitizers' both want to come first; extreme weights and shadows of the program, which others try; and under AddressSanitizer the soak, which takes ten minutes there and
 # looks at resident memory. ascend.so brings a device and no kernels. BRIEF: models and plugins as under the sanitizers.
 TOOL := $(BUILD)/tests
@@ -171,13 +172,13 @@ BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(i
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
   $(if $(wildcard ../shared/quantised/blocks),'$(TOOL)/check_kernels --blocks ../shared/quantised/blocks') \
-  '$(TOOL)/check_models --hidden$(if $(FEWER), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
+  '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
-  $(if $(FEWER),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
+  '$(TOOL)/check_models --hidden tests/data/models/gemma3n_text' \
   $(foreach t,$(TESTS) $(TEST_SCRIPTS),'$t') \
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(FEWER),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
