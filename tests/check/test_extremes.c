@@ -20,7 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const tiers[] = {"c", "avx2", "avx512", "avx512bf16"};
+/* own: what a processor has that has the tier; without it the name stands for a lesser one. */
+static const struct {
+    const char *name;
+    uint64_t own;
+} tiers[] = {{"c", 0}, {"avx2", TN_CPU_AVX2}, {"avx512", TN_CPU_AVX512}, {"avx512bf16", TN_CPU_AVX512_BF16}};
 static const char *const files[] = {"cpu_linear",    "npu_rmsnorm",    "npu_swiglu",        "npu_rope",
                                     "cpu_attention", "cpu_delta_rule", "cpu_selective_scan"};
 enum { TIERS = sizeof tiers / sizeof *tiers, FILES = sizeof files / sizeof *files };
@@ -93,7 +97,11 @@ START_TEST(extreme_weights_pass)
     char path[4200];
     const char *name;
     tn_error err = TN_ERROR_INIT;
-    setenv("TENON_CPU", tiers[_i % TIERS], 1);
+    setenv("TENON_CPU", tiers[_i % TIERS].name, 1);
+    if (tiers[_i % TIERS].own & ~tn_cpu_flags()) {
+        printf("SKIPPED %s: not on this machine\n", tiers[_i % TIERS].name);
+        return;
+    }
     if (SANITIZER && _i % TIERS != 0) {
         if (_i == TIERS - 1)
             printf("SKIPPED tiers other than C: under the sanitizers they take a quarter of an hour\n");
