@@ -244,7 +244,8 @@ static tn_status stage(staged *g, const tn_call *like, arrangement how, tn_error
     for (int i = 0; i < like->in_count; i++)
         copy_rows(&like->in[i], &g->call.in[i]);
     for (int i = 0; how == IN_PLACE && i < op_find(like->op)->in_place; i++)
-        g->call.out[i].data = g->call.in[i].data;
+        if (g->call.out[i].dtype == g->call.in[i].dtype)
+            g->call.out[i].data = g->call.in[i].data;
     return TN_OK;
 }
 

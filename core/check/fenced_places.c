@@ -12,13 +12,20 @@ static void add_place(fenced_run *run, fenced_kind kind, tn_tensor *tensors, int
     run->places[run->place_count++] = (fenced_place){kind, tensors, count, from, same, {0}};
 }
 
+/* The place of the output whose memory input i has, too; -1: none. */
+static int shared(const fenced_run *run, int i)
+{
+    const tn_call *call = &run->in->call;
+    return i < run->in_place && call->in[i].dtype == call->out[i].dtype ? i : -1;
+}
+
 /* What the kernel writes comes first: place i is output i then. */
 static void list_forward(fenced_run *run)
 {
     for (int i = 0; i < run->call.out_count; i++)
         add_place(run, FENCED_OUTPUT, &run->call.out[i], 1, NULL, -1);
     for (int i = 0; i < run->call.in_count; i++)
-        add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], i < run->in_place ? i : -1);
+        add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], shared(run, i));
 }
 
 static tn_status copy_params(fenced_run *run, tn_error *err)
@@ -61,8 +68,7 @@ static tn_status list_backward(fenced_run *run, tn_error *err)
     }
     for (int i = 0; i < TN_CALL_TENSORS; i++)
         if (run->grads.out[i].data)
-            add_place(run, FENCED_UPSTREAM, &run->grads.out[i], 1, &run->wanted->grads.out[i],
-                      i < run->in_place ? i : -1);
+            add_place(run, FENCED_UPSTREAM, &run->grads.out[i], 1, &run->wanted->grads.out[i], shared(run, i));
     for (int i = 0; i < run->call.in_count; i++)
         if (op_find(run->call.op)->in[i].unread)
             run->call.in[i].data = NULL;

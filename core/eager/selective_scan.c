@@ -125,7 +125,7 @@ static void forward_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
                 one_token(scan, &h, row, token, head, &w);
             else
                 memset(w.y, 0, row_bytes);
-            convert_from_f32(w.y, scan->dtype, rows_at3(job->y, row, token, head), scan->p);
+            convert_from_f32(w.y, job->y->dtype, rows_at3(job->y, row, token, head), scan->p);
         }
         for (int64_t i = 0; i < scan->n; i++)
             memcpy(rows_at3(job->next, row, head, i), w.m + i * scan->p, row_bytes);

@@ -1,4 +1,5 @@
-/* The mixer of Mamba-2. */
+/* The mixer of Mamba-2. What the scan gives goes in f32 into gate and norm, whatever the model's type is; only what
+ * these make of it is rounded. */
 #include "models/mamba_mixer.h"
 
 #include "models/gated_conv.h"
@@ -86,6 +87,7 @@ static graph_site *build_scan(graph_builder *b, graph_module *m, const mamba_mix
     build_param(b, scan, TN_ROLE_DECAY, &decay, 1);
     build_param(b, scan, TN_ROLE_BIAS, &bias, 1);
     build_param(b, scan, TN_ROLE_WEIGHT, &skip, 1);
+    scan->site.features |= b->dtype == TN_F32 ? 0 : TN_HAS_F32_RESULT;
     scan->site.dim[TN_DIM_Q_HEADS] = s->groups;
     scan->site.dim[TN_DIM_KV_HEADS] = s->heads;
     scan->site.dim[TN_DIM_HEAD] = s->state;
@@ -98,16 +100,25 @@ static graph_site *build_scan(graph_builder *b, graph_module *m, const mamba_mix
     return scan;
 }
 
+static void widen(tn_site *site)
+{
+    if (site)
+        site->meaning[TN_AXIS_DTYPE] = TN_F32;
+}
+
 static void build_norm(graph_builder *b, graph_module *m, const mamba_mixer_spec *s, mamba_mixer_state *d)
 {
     const parts_norm_kind kind = {
         .class_name = s->norm_class, .variant = s->norm_first ? TN_NORM_W_GATED_F32 : TN_NORM_GATED_W, .eps = s->eps};
     int64_t width = inner_width(s);
     if (!s->norm_class) {
-        d->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SILU, width);
+        d->act = parts_act_step(b, m, TN_OP_ACT, TN_ACT_SILU, width);
+        d->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_LINEAR, width);
+        widen(d->gate);
         return;
     }
     d->norm = parts_norm(b, m, "norm", &kind, width, false);
+    widen(d->norm ? &d->norm->site : NULL);
     if (d->norm && s->groups > 1) {
         d->norm->site.features |= TN_HAS_GROUPS;
         d->norm->site.dim[TN_DIM_GROUPS] = s->groups;
@@ -135,6 +146,7 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     d->in = parts_linear(b, m, "in_proj", s->hidden, inner + conv + s->heads, s->in_bias, NULL);
     build_norm(b, m, s, d);
     d->out = parts_linear(b, m, "out_proj", inner, s->hidden, s->out_bias, NULL);
+    d->copy = b->dtype == TN_F32 ? NULL : build_step(b, m, TN_OP_COPY, inner);
     widths_of(inner, s->groups * s->state, s->heads, widths);
     for (int i = 0; i < MAMBA_PARTS; i++)
         d->scale[i] = parts_factor(b, m, s->factors[i], widths[i]);
@@ -156,6 +168,16 @@ static model_layer cache(const void *spec)
     return mamba_mixer_beside(spec, (model_layer){0});
 }
 
+/* x in that type. */
+static tn_tensor as_type(graph_run *r, const mamba_mixer_state *d, tn_dtype dtype, const tn_tensor *x)
+{
+    if (!d->copy)
+        return *x;
+    tn_tensor y = steps_take(r, dtype, 2, x->shape);
+    steps_copy(r, d->copy, x, &y);
+    return y;
+}
+
 static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x)
 {
     const mamba_mixer_state *d = state;
@@ -175,10 +197,13 @@ static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at,
     in.dt.ndim = 3; /* a number for each head                                                       */
     tn_tensor o = steps_scan(r, d->scan, at->layer, &in);
     o = steps_view(&o, 2, (int64_t[]){x->shape[0], inner});
+    steps_change(r, d->act, &part[0]);
+    tn_tensor z = as_type(r, d, o.dtype, &part[0]);
     if (d->norm)
-        steps_gated_norm(r, d->norm, &o, &part[0]);
+        steps_gated_norm(r, d->norm, &o, &z);
     else
-        steps_glu(r, d->gate, &part[0], &o);
+        steps_glu(r, d->gate, &z, &o);
+    o = as_type(r, d, r->dtype, &o);
     return steps_linear(r, d->out, &o);
 }
 

@@ -35,7 +35,8 @@ void mamba_mixer_read(const config_reader *config, const mamba_mixer_keys *keys,
 
 typedef struct mamba_mixer_state {
     graph_site *in, *conv, *scan, *norm, *out;
-    tn_site *gate;               /* instead of norm                                                  */
+    tn_site *act, *gate;         /* instead of norm                                                  */
+    tn_site *copy;               /* to f32 and back; NULL: the model's type is f32                   */
     tn_site *scale[MAMBA_PARTS]; /* or NULL                                                          */
     int64_t heads, head, groups, state;
 } mamba_mixer_state;

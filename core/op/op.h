@@ -18,8 +18,8 @@ typedef struct op_when {
 /* A tensor's shape is a short text: one letter for its type, then one letter for each dimension. A digit before a
  * dimension multiplies it: "d2IH" is a tensor of the site's dtype, with 2 x intermediate rows of hidden elements.
  *
- * Types: d the site's dtype, w that of routing weights, r that of router logits, c that of rotary tables; f f32, i i32,
- * l i64.
+ * Types: d the site's dtype, w that of routing weights, r that of router logits, c that of rotary tables, y that of
+ * results of the scan; f f32, i i32, l i64.
  *
  * Dimensions of the site (tn_site.dim): H hidden, I intermediate, J intermediate of the shared expert, O out, W width,
  * D head, V head of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a
@@ -69,7 +69,7 @@ typedef struct op_row {
     uint32_t nums;          /* numbers that a site may have, as bits                                   */
     op_tensor in[OP_INPUTS], out[OP_OUTPUTS];
     op_param param[OP_PARAMS];
-    int in_place; /* so many of its first outputs may be the memory of the inputs of the same number   */
+    int in_place; /* so many of its first outputs may be the memory of the inputs of the same number and type */
     bool picks;   /* output 1 says which, output 0 how much: their columns come in any order            */
     /* Multiplications and additions of a call; NULL: those of its products with parameters. */
     double (*operations)(const tn_call *call);

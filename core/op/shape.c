@@ -74,6 +74,8 @@ tn_dtype op_dtype_of(const char *spec, const tn_site *site)
         return site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype;
     case 'r':
         return site->features & TN_HAS_F32_ROUTER ? TN_F32 : dtype;
+    case 'y':
+        return site->features & TN_HAS_F32_RESULT ? TN_F32 : dtype;
     case 'c':
         return rope == TN_ROPE_COMPLEX || rope == TN_ROPE_HALF_F32 ? TN_F32 : dtype;
     default:

@@ -38,7 +38,8 @@ tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, 
 tn_tensor steps_scan(graph_run *r, const graph_site *site, int64_t layer, const steps_scan_inputs *in)
 {
     const run_cache *cache = &r->cache[layer];
-    tn_tensor y = steps_take(r, r->dtype, 4, in->x.shape);
+    bool wide = site->site.features & TN_HAS_F32_RESULT;
+    tn_tensor y = steps_take(r, wide ? TN_F32 : r->dtype, 4, in->x.shape);
     perform(r, site, RUN_TENSORS(&in->x, &cache->state, &in->b, &in->c, &in->dt, &r->index),
             RUN_TENSORS(&y, &cache->state));
     return y;

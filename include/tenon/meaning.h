@@ -118,6 +118,7 @@ typedef enum tn_layout {
 #define TN_HAS_CHANNEL_DECAY (UINT64_C(1) << 25)  /* GATED_DELTA_RULE: each channel of a key forgets at its own rate */
 #define TN_HAS_CHOSEN_KEYS (UINT64_C(1) << 26)    /* attention: an input says which keys take part    */
 #define TN_HAS_STEP_LIMITS (UINT64_C(1) << 27)    /* scan: steps; CLAMP: within TN_NUM_LEAST .. TN_NUM_LIMIT */
+#define TN_HAS_F32_RESULT (UINT64_C(1) << 28)     /* scan: y is f32 and not rounded                    */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */

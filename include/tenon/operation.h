@@ -86,8 +86,9 @@ typedef enum tn_op {
      * takes no part and gives zeros. Taking tokens in chunks (docs/writing-a-kernel.md) is the same within
      * rounding. TN_ROLE_DECAY, TN_ROLE_BIAS [K] of any float type. */
     TN_OP_GATED_DELTA_RULE = 11,
-    /* in x [B,T,K,Dv], state [B,K,D,Dv] f32, b, c [B,T,N,D], dt [B,T,K], index [B,T] i32; out y like x, state' like
-     * state; both may be the memory of x and state. N groups, K heads, a multiple of N: head h has the b and c of group
+    /* in x [B,T,K,Dv], state [B,K,D,Dv] f32, b, c [B,T,N,D], dt [B,T,K], index [B,T] i32; out y like x, with
+     * TN_HAS_F32_RESULT in f32 whatever that is, state' like state; an output may be the memory of the input of its
+     * number where they have one type. N groups, K heads, a multiple of N: head h has the b and c of group
      * h / (K / N). For each real token (index >= 0), M the state of a head, all in f32 but for what rnd says:
      *     s = rnd(softplus(rnd(dt + TN_ROLE_BIAS))), with TN_HAS_STEP_LIMITS within TN_NUM_LEAST .. TN_NUM_LIMIT,
      *     M = e^(-exp(TN_ROLE_DECAY) s) M + b (s x)^T, y = rnd(M^T c + TN_ROLE_WEIGHT x).

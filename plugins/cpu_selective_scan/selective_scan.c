@@ -110,7 +110,7 @@ static void clear_padding(const scan_job *job, int64_t row, int64_t head)
     const int32_t *index = (const int32_t *)job->index->data + row * job->index->stride[0];
     for (int64_t t = 0; t < job->tokens; t++)
         if (index[t] < 0)
-            memset(place(job->y, row, t, head), 0, (size_t)job->p * tn_dtype_size(job->dtype));
+            memset(place(job->y, row, t, head), 0, (size_t)job->p * tn_dtype_size(job->y->dtype));
 }
 
 /* A piece is read before its results are written, which may lie in the place of x. */
@@ -135,7 +135,7 @@ static void one_head(const scan_job *job, int64_t row, int64_t head, scan_work *
         s.tokens = work->count;
         job->kernels.scan(&s);
         for (int64_t i = 0; i < work->count; i++)
-            job->kernels.store(work->y + i * job->p, job->dtype, job->p, place(job->y, row, work->at[i], head));
+            job->kernels.store(work->y + i * job->p, job->y->dtype, job->p, place(job->y, row, work->at[i], head));
         s.from = s.to;
         s.from_row = s.to_row;
     } while (next < job->tokens);

@@ -9,9 +9,15 @@
 #include <check.h>
 #include <string.h>
 
-static const tn_op ops[] = {TN_OP_SHORT_CONV, TN_OP_GATED_DELTA_RULE, TN_OP_SELECTIVE_SCAN};
+static const struct {
+    tn_op op;
+    uint64_t features;
+} ops[] = {{TN_OP_SHORT_CONV, 0},
+           {TN_OP_GATED_DELTA_RULE, 0},
+           {TN_OP_SELECTIVE_SCAN, 0},
+           {TN_OP_SELECTIVE_SCAN, TN_HAS_F32_RESULT}};
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-enum { OPS = 3, TYPES = 3, MOST_TOKENS = 8195, MOST_STATE = 1 << 20 };
+enum { OPS = sizeof ops / sizeof *ops, TYPES = 3, MOST_TOKENS = 8195, MOST_STATE = 1 << 20 };
 
 static tn_status eager(const tn_call *call, tn_error *err)
 {
@@ -43,7 +49,8 @@ static tn_status leaves_state(const tn_call *call, tn_error *err)
 
 static tn_status try_kernel(int i, tn_status (*forward)(const tn_call *, tn_error *), bool gradients, tn_error *err)
 {
-    tn_site like = draw_site_plain(ops[i % OPS]);
+    tn_site like = draw_site_plain(ops[i % OPS].op);
+    draw_site_add(&like, ops[i % OPS].features);
     like.meaning[TN_AXIS_DTYPE] = (int32_t)dtypes[i / OPS];
     draw_site d;
     ck_assert_int_eq(draw_site_open(&d, &like, 7, err), TN_OK);

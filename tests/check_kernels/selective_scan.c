@@ -75,7 +75,7 @@ static void expect_head(check_case *c, int64_t row, int64_t head)
                 off += fabs(read) * (*o + (double)(n + 2) * unit * fabs(*e));
             }
             int64_t to = ((row * tokens + token) * heads + head) * p + j;
-            expect(c->want[0], c->bound[0], to, real ? y : 0, real ? off : 0, in[X].dtype);
+            expect(c->want[0], c->bound[0], to, real ? y : 0, real ? off : 0, c->call.out[0].dtype);
         }
     }
     for (int64_t i = 0; i < n * p; i++)
@@ -117,25 +117,26 @@ static tn_tensor *add_in(check_case *c, tn_dtype dtype, const int64_t *dims, int
     return case_in(c, dtype, 4, dims, gap ? stride : NULL);
 }
 
-static void add_out(check_case *c, int in)
+static void add_out(check_case *c, tn_dtype dtype, int in)
 {
     const tn_tensor *like = &c->call.in[in];
-    case_out(c, like->dtype, 4, like->shape, like->stride);
+    case_out(c, dtype, 4, like->shape, like->stride);
 }
 
-static check_case open_case(tn_dtype dtype, const shape *s)
+/* wide: with y in f32. */
+static check_case open_case(tn_dtype dtype, const shape *s, bool wide)
 {
     static const tn_role roles[] = {TN_ROLE_DECAY, TN_ROLE_BIAS, TN_ROLE_WEIGHT};
     check_case c;
     const int64_t x[] = {s->rows, s->tokens, s->heads, s->p}, b[] = {s->rows, s->tokens, s->groups, s->n};
     const int64_t state[] = {s->rows, s->heads, s->n, s->p},
-                  wide[] = {s->tokens * (s->heads + s->gap), s->heads + s->gap, 1};
+                  apart[] = {s->tokens * (s->heads + s->gap), s->heads + s->gap, 1};
     case_init(&c, kernel, TN_OP_SELECTIVE_SCAN, dtype);
     c.site.dim[TN_DIM_HEAD] = s->n;
     c.site.dim[TN_DIM_HEAD_V] = s->p;
     c.site.dim[TN_DIM_Q_HEADS] = s->groups;
     c.site.dim[TN_DIM_KV_HEADS] = s->heads;
-    c.site.features = s->limits ? TN_HAS_STEP_LIMITS : 0;
+    c.site.features = (s->limits ? TN_HAS_STEP_LIMITS : 0) | (wide ? TN_HAS_F32_RESULT : 0);
     c.site.num[TN_NUM_LEAST] = s->limits ? 0.5 : 0;
     c.site.num[TN_NUM_LIMIT] = s->limits ? 1 : 0;
     c.max_tokens = s->rows * s->tokens > 0 ? s->rows * s->tokens : 1;
@@ -145,16 +146,16 @@ static check_case open_case(tn_dtype dtype, const shape *s)
     add_in(&c, TN_F32, state, s->gap);
     add_in(&c, dtype, b, s->gap);
     add_in(&c, dtype, b, 2 * s->gap);
-    case_in(&c, dtype, 3, x, wide);
+    case_in(&c, dtype, 3, x, apart);
     case_in(&c, TN_I32, 2, x, NULL);
-    add_out(&c, X);
-    add_out(&c, STATE);
+    add_out(&c, wide ? TN_F32 : dtype, X);
+    add_out(&c, TN_F32, STATE);
     for (int i = 0; i < 2; i++)
-        c.alias[i] = s->in_place ? i : -1;
-    snprintf(c.what, sizeof c.what, "%lldx%lld tokens, %lld groups, %lld heads of %lld, %lld%s%s%s, gap %lld, dt %+g",
+        c.alias[i] = s->in_place && c.call.out[i].dtype == c.call.in[i].dtype ? i : -1;
+    snprintf(c.what, sizeof c.what, "%lldx%lld tokens, %lld groups, %lld heads of %lld, %lld%s%s%s%s, gap %lld, dt %+g",
              (long long)s->rows, (long long)s->tokens, (long long)s->groups, (long long)s->heads, (long long)s->n,
              (long long)s->p, s->padding ? ", padding" : "", s->in_place ? ", in place" : "",
-             s->limits ? ", limits" : "", (long long)s->gap, s->more);
+             s->limits ? ", limits" : "", wide ? ", y f32" : "", (long long)s->gap, s->more);
     return c;
 }
 
@@ -186,19 +187,24 @@ static const shape shapes[] = {
     {1, 70, 3, 3, 12, 12, false, true, false, 0, 60},
 };
 
+static void check_shape(check_state *s, tn_dtype dtype, const shape *of, bool wide)
+{
+    check_case c = open_case(dtype, of, wide);
+    fill_case(&c, of);
+    for (int out = 0; out < 2; out++)
+        case_want(&c, out);
+    for (int64_t j = 0; j < of->rows * of->heads; j++)
+        expect_head(&c, j / of->heads, j % of->heads);
+    check_run(s, &c);
+}
+
 static void check(check_state *s)
 {
     for (int d = 0; d < CHECK_DTYPES; d++) {
         group_begin(s, "selective_scan %s %s", tn_dtype_name(check_dtypes[d]), s->tier->name);
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            check_case c = open_case(check_dtypes[d], &shapes[i]);
-            fill_case(&c, &shapes[i]);
-            for (int out = 0; out < 2; out++)
-                case_want(&c, out);
-            for (int64_t j = 0; j < shapes[i].rows * shapes[i].heads; j++)
-                expect_head(&c, j / shapes[i].heads, j % shapes[i].heads);
-            check_run(s, &c);
-        }
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            for (int wide = 0; wide <= (check_dtypes[d] != TN_F32); wide++)
+                check_shape(s, check_dtypes[d], &shapes[i], wide);
         group_end(s);
     }
 }
@@ -217,7 +223,7 @@ static void bench(check_state *s)
             const bench_work forward = {states + rows * (64 + 2 * 8), states + rows * 64, flops}, none = {0, 0, 0};
             if (!bench_wanted(s, check_dtypes[d], flops, "selective_scan Codestral x%lld", (long long)tokens[t]))
                 continue;
-            check_case c = open_case(check_dtypes[d], &real);
+            check_case c = open_case(check_dtypes[d], &real, false);
             fill_case(&c, &real);
             c.alias[0] = -1; /* what is made of itself fades away */
             bench_run(s, &c, forward, none);

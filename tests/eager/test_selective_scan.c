@@ -25,13 +25,14 @@ static const shape shapes[] = {{1, 1, 1, 1, 4, 3, false, false, 0},   {2, 5, 2, 
                                {1, 40, 1, 1, 32, 8, true, false, -6}, {1, 20, 1, 2, 8, 8, false, false, 40},
                                {1, 0, 1, 1, 4, 4, false, false, 0},   {3, 16, 3, 3, 4, 4, true, false, -3}};
 
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+enum { TYPES = 3, SHAPES = sizeof shapes / sizeof *shapes };
 
 enum { X, STATE, B, C, DT, INDEX, INPUTS };
 
 static const tn_role roles[] = {TN_ROLE_DECAY, TN_ROLE_BIAS, TN_ROLE_WEIGHT};
 
-static tn_call make_call(tn_dtype dtype, const shape *s)
+/* wide: y is f32. */
+static tn_call make_call(tn_dtype dtype, const shape *s, bool wide)
 {
     int64_t x[4] = {s->rows, s->tokens, s->heads, s->p}, b[4] = {s->rows, s->tokens, s->groups, s->n};
     int64_t state[4] = {s->rows, s->heads, s->n, s->p};
@@ -41,7 +42,7 @@ static tn_call make_call(tn_dtype dtype, const shape *s)
     site->dim[TN_DIM_HEAD_V] = s->p;
     site->dim[TN_DIM_Q_HEADS] = s->groups;
     site->dim[TN_DIM_KV_HEADS] = s->heads;
-    site->features = s->limits ? TN_HAS_STEP_LIMITS : 0;
+    site->features = (s->limits ? TN_HAS_STEP_LIMITS : 0) | (wide ? TN_HAS_F32_RESULT : 0);
     site->num[TN_NUM_LEAST] = 0.5;
     site->num[TN_NUM_LIMIT] = 1;
     for (int i = 0; i < 3; i++) {
@@ -60,7 +61,7 @@ static tn_call make_call(tn_dtype dtype, const shape *s)
         int64_t row = i / s->tokens, t = i % s->tokens;
         optest_set(&call.in[INDEX], i, s->padding && (t < 3 * row || t % 11 == 7) ? -1 : (double)t);
     }
-    call.out[0] = optest_zeros(dtype, 4, x);
+    call.out[0] = optest_zeros(wide ? TN_F32 : dtype, 4, x);
     call.out[1] = optest_zeros(TN_F32, 4, state);
     return call;
 }
@@ -131,7 +132,7 @@ static void expect_right(const tn_call *c)
     tn_dtype dtype = c->out[0].dtype;
     for (int64_t i = 0; i < c->in[X].shape[0] * heads; i++) {
         int64_t row = i / heads, head = i % heads;
-        compute(c, dtype, row, head, &t);
+        compute(c, c->in[X].dtype, row, head, &t);
         double off = bound(c, &t) * (double)(c->in[B].shape[3]);
         for (int64_t j = 0; j < tokens * p; j++) {
             int64_t token = j / p;
@@ -150,7 +151,8 @@ static void expect_right(const tn_call *c)
 
 START_TEST(every_element)
 {
-    tn_call call = make_call(dtypes[_i / SHAPES], &shapes[_i % SHAPES]);
+    int variant = _i / SHAPES; /* of f32, bf16, f16, and the narrow ones with y in f32                */
+    tn_call call = make_call(dtypes[variant < TYPES ? variant : variant - 2], &shapes[_i % SHAPES], variant >= TYPES);
     optest_threads(&call);
     expect_right(&call);
 }
@@ -175,7 +177,7 @@ START_TEST(split_and_in_place)
     static const int64_t steps[] = {1, 7, 20, 1000};
     const shape *s = &shapes[3];
     tn_dtype dtype = dtypes[_i % 3];
-    tn_call call = make_call(dtype, s), in_place = call;
+    tn_call call = make_call(dtype, s, false), in_place = call;
     optest_run(&call);
     in_place.in[X] = in_place.out[0] = optest_from(dtype, &call.in[X]);
     in_place.in[STATE] = in_place.out[1] = optest_from(TN_F32, &call.in[STATE]);
@@ -191,7 +193,7 @@ END_TEST
 /* A step that overflows forgets everything, and one of nothing writes nothing. */
 START_TEST(far_steps)
 {
-    tn_call call = make_call(TN_F32, &shapes[1]);
+    tn_call call = make_call(TN_F32, &shapes[1], false);
     for (int64_t i = 0; i < tn_tensor_count(&call.in[DT]); i++)
         optest_set(&call.in[DT], i, i % 2 ? -1e38 : 1e30);
     tn_call empty = call; /* ... which has nothing to forget                                          */
@@ -207,7 +209,7 @@ START_TEST(far_steps)
         ck_assert_double_eq(optest_at(&call.out[1], i),
                             optest_at(i / each % heads % 2 ? &call.in[STATE] : &empty.out[1], i));
     const shape one = {1, 1, 1, 1, 4, 4, false, false, -1e30};
-    call = make_call(TN_F32, &one);
+    call = make_call(TN_F32, &one, false);
     optest_run(&call);
     optest_close(&call.out[1], &call.in[STATE], 0, 0, "state");
 }
@@ -267,7 +269,7 @@ static void avoid_limits(tn_call *call)
 START_TEST(gradients)
 {
     static const char *const names[] = {"dx", "dstate", "db", "dc", "ddt"};
-    tn_call call = make_call(TN_F32, &shapes[_i]);
+    tn_call call = make_call(TN_F32, &shapes[_i], false);
     if (shapes[_i].limits) {
         avoid_limits(&call);
         for (int64_t h = 0; h < shapes[_i].heads; h++) /* the bias moves all steps: it is left alone */
@@ -287,7 +289,7 @@ END_TEST
 int main(void)
 {
     TCase *tc = optest_suite("selective scan", 120);
-    tcase_add_loop_test(tc, every_element, 0, SHAPES * 3);
+    tcase_add_loop_test(tc, every_element, 0, SHAPES * (2 * TYPES - 1));
     tcase_add_loop_test(tc, split_and_in_place, 0, 12);
     suite_add(tc, far_steps);
     tcase_add_loop_test(tc, gradients, 0, SHAPES);

@@ -447,9 +447,9 @@ START_TEST(every_enumerator_has_a_name)
     }
     for (int dim = 0; dim <= TN_DIM_STREAMS; dim++)
         ck_assert_str_ne(tn_dim_name((tn_dim)dim), "?");
-    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_STEP_LIMITS; bit <<= 1)
+    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_F32_RESULT; bit <<= 1)
         ck_assert_str_ne(tn_feature_name(bit), "?");
-    ck_assert_str_eq(tn_feature_name(TN_HAS_STEP_LIMITS << 1), "?");
+    ck_assert_str_eq(tn_feature_name(TN_HAS_F32_RESULT << 1), "?");
     for (int num = 0; num <= TN_NUM_LEAST; num++)
         ck_assert_str_ne(tn_num_name((tn_num)num), "?");
     ck_assert_str_eq(tn_num_name((tn_num)(TN_NUM_LEAST + 1)), "?");
@@ -472,6 +472,7 @@ START_TEST(every_enumerator_has_a_name)
     ck_assert_str_eq(tn_dim_name(TN_DIM_HEAD_V), "head_v");
     ck_assert_str_eq(tn_feature_name(TN_HAS_SINKS), "sinks");
     ck_assert_str_eq(tn_feature_name(TN_HAS_F32_ROUTER), "f32_router");
+    ck_assert_str_eq(tn_feature_name(TN_HAS_F32_RESULT), "f32_result");
     ck_assert_str_eq(tn_version(), TN_VERSION);
 }
 END_TEST
