@@ -237,12 +237,18 @@ static void nothing(void)
 {
 }
 
+static void nothing_waits(product_later *later)
+{
+    (void)later;
+}
+
 void product_init_c(product_kernels *kernels)
 {
     tn_dtype dtype = kernels->dtype;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
     kernels->lay = dtype == TN_BF16 ? lay_bf16_c : dtype == TN_F16 ? lay_f16_c : lay_f32_c;
     kernels->tiles_begin = kernels->tiles_end = nothing;
+    kernels->finish_later = nothing_waits;
     kernels->tile_part = tile_part_c;
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;

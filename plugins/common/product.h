@@ -44,15 +44,37 @@ typedef struct product_combine {
     bool stream; /* y is not read soon: it may go past the caches. A fence must follow                */
 } product_combine;
 
+/* Rows that will be wanted soon: a line of each is fetched for every 64 bytes of a tile's rows. */
+typedef struct product_fetch {
+    const char *from;
+    int64_t step; /* bytes from row to row                                                         */
+    int32_t rows;
+    int32_t shift; /* 1: their elements have half the bytes of the tile's                           */
+} product_fetch;
+
+/* Memory of results that wait, zeros at first. */
+typedef struct product_later {
+    _Alignas(64) char data[8704];
+} product_later;
+
 /* What a tile's sums are made of: `rows` rows of native type by `width` tokens of a panel, over k elements. */
 typedef struct product_tile {
     const void *const *w;
-    int64_t ahead; /* bytes from each row to one that will be wanted next, which is prefetched; 0: none */
+    int64_t row_step; /* bytes from row to row in either half of them; 0: they are anywhere          */
     int64_t k;
     const void *panel; /* where k begins                                                           */
     int32_t width;
-    const float *before; /* sums of the elements before these, by tile_part; NULL: none            */
+    const float *before;    /* sums of the elements before these, by tile_part; NULL: none            */
+    product_fetch fetch[2]; /* of the first and of the second matrix, if there are two              */
+    product_later *later;   /* this thread's                                                        */
 } product_tile;
+
+static inline void product_fetch_lines(const product_tile *tile, int64_t byte)
+{
+    for (int i = 0; i < 2; i++)
+        for (int32_t r = 0; r < tile->fetch[i].rows; r++)
+            __builtin_prefetch(tile->fetch[i].from + r * tile->fetch[i].step + (byte >> tile->fetch[i].shift), 0, 2);
+}
 
 /* Rows of dtype at equal distances. */
 typedef struct product_block {
@@ -99,6 +121,10 @@ struct product_kernels {
     /* Around every stretch of work in which a thread calls dots or tile_...; nothing blocks in between. */
     void (*tiles_begin)(void);
     void (*tiles_end)(void);
+
+    /* Completes what waits: tile_glu and tile_out may leave their results in a tile's `later`, to be turned, activated
+     * and stored between the products of the calls that follow. */
+    void (*finish_later)(product_later *later);
 
     /* Builds one tile of a panel, width tokens wide, from the first k elements of x[0 .. tokens - 1], of dtype. Missing
      * tokens become zeros, as does the second half of the last pair when k is odd. */

@@ -35,16 +35,6 @@ typedef struct tile_place {
     int64_t stride;
 } tile_place;
 
-/* Sixteen rows at equal distances are loaded in place, others by way of a copy. */
-static bool is_even(const void *const *row)
-{
-    intptr_t stride = (intptr_t)row[1] - (intptr_t)row[0];
-    for (int r = 2; r < TILE; r++)
-        if ((intptr_t)row[r] - (intptr_t)row[r - 1] != stride)
-            return false;
-    return true;
-}
-
 /* n elements of each row, from element i on, and zeros behind them. */
 static void copy_rows(const void *const *row, int64_t i, int64_t n, char to[TILE][LINE])
 {
@@ -104,10 +94,9 @@ INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float s
 {
     const void *const *w = tile->w;
     const char *panel = tile->panel;
-    int64_t k = tile->k, ahead = tile->ahead;
+    int64_t k = tile->k;
     _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
     int64_t line = vectors * LINE;
-    bool even[2] = {is_even(w), groups == 2 && is_even(w + TILE)};
     sums_before(tile->before, groups, vectors);
     for (int64_t i = 0; i < k; i += STEP) {
         int64_t n = k - i < STEP ? k - i : STEP;
@@ -115,8 +104,8 @@ INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float s
         tile_place a[2];
         for (int g = 0; g < groups; g++) {
             const void *const *row = w + g * TILE;
-            a[g] = (tile_place){(const char *)row[0] + 2 * i, (const char *)row[1] - (const char *)row[0]};
-            if (even[g] && n == STEP)
+            a[g] = (tile_place){(const char *)row[0] + 2 * i, tile->row_step};
+            if (tile->row_step && n == STEP)
                 continue;
             copy_rows(row, i, n, rows[g]);
             a[g] = (tile_place){rows[g][0], LINE};
@@ -125,11 +114,7 @@ INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float s
             copy_pairs(b, n, line, pairs);
             b = pairs;
         }
-        for (int r = 0; r < groups * TILE && ahead; r++)
-            _mm_prefetch((const char *)w[r] + 2 * i + ahead, _MM_HINT_T1);
-        if (tile->before && i < 16 * STEP) /* of the next tile, which lie behind these */
-            for (int l = 0; l < 4; l++)
-                _mm_prefetch((const char *)(tile->before + BOTH * BOTH) + i / STEP * 256 + l * 64, _MM_HINT_T0);
+        product_fetch_lines(tile, 2 * i);
         amx_written();
         step(a, groups, b, line, vectors);
     }
@@ -151,23 +136,100 @@ static inline __m512i rounded_pair(__m512 a, __m512 b)
     return _mm512_permutexvar_epi16(words, (__m512i)_mm512_cvtne2ps_pbh(b, a));
 }
 
-/* Sixteen features, gates before ups; those behind the valid ones are zeros. */
+/* A pair of features f and f + 1 of sixteen tokens, gates before ups; those behind the valid ones are zeros. */
+INLINE __m512i glu_pair(float sums[BOTH][BOTH], int f, int v, const product_finish *finish, int32_t features)
+{
+    __m512 r[2];
+    for (int i = 0; i < 2; i++) {
+        __m512 gate = _mm512_load_ps(sums[f + i] + v * LANES), up = _mm512_load_ps(sums[TILE + f + i] + v * LANES);
+        if (finish->bias) {
+            gate = _mm512_add_ps(gate, _mm512_set1_ps(finish->bias[f + i]));
+            up = _mm512_add_ps(up, _mm512_set1_ps(finish->bias[TILE + f + i]));
+        }
+        r[i] = f + i < features ? glu(gate, up, finish) : _mm512_setzero_ps();
+    }
+    return rounded_pair(r[0], r[1]);
+}
+
 INLINE void glu_by_pairs(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t features, float *h)
 {
     for (int f = 0; f < TILE; f += 2)
-        for (int v = 0; v < vectors; v++) {
-            __m512 r[2];
-            for (int i = 0; i < 2; i++) {
-                __m512 gate = _mm512_load_ps(sums[f + i] + v * LANES);
-                __m512 up = _mm512_load_ps(sums[TILE + f + i] + v * LANES);
-                if (finish->bias) {
-                    gate = _mm512_add_ps(gate, _mm512_set1_ps(finish->bias[f + i]));
-                    up = _mm512_add_ps(up, _mm512_set1_ps(finish->bias[TILE + f + i]));
-                }
-                r[i] = f + i < features ? glu(gate, up, finish) : _mm512_setzero_ps();
-            }
-            _mm512_storeu_si512(h + f / 2 * vectors * LANES + v * LANES, rounded_pair(r[0], r[1]));
+        for (int v = 0; v < vectors; v++)
+            _mm512_storeu_si512(h + (f / 2 * vectors + v) * LANES, glu_pair(sums, f, v, finish, features));
+}
+
+/* Results that wait: sums of a whole set, of which a unit at a time is finished between the products of the next one.
+ */
+typedef struct waiting {
+    int32_t units, done;
+    int32_t which; /* of the sums                                                                  */
+    bool glu;
+    product_finish finish;
+    float *h;
+    _Alignas(64) float bias[BOTH];
+    void *y[BOTH];
+    _Alignas(64) float sums[2][BOTH][BOTH];
+} waiting;
+
+_Static_assert(sizeof(waiting) <= sizeof(product_later), "results that wait have their place");
+
+/* Four rows, at distances of four, of four tokens. */
+static inline __m512 four_rows(const float *at)
+{
+    __m512 v = _mm512_castps128_ps512(_mm_load_ps(at));
+    v = _mm512_insertf32x4(v, _mm_load_ps(at + 4 * BOTH), 1);
+    v = _mm512_insertf32x4(v, _mm_load_ps(at + 8 * BOTH), 2);
+    return _mm512_insertf32x4(v, _mm_load_ps(at + 12 * BOTH), 3);
+}
+
+/* Sixteen rows of four tokens, each token's in a vector. */
+static inline void turn_four(const float *at, const float *bias, __m512 out[4])
+{
+    __m512 v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = four_rows(at + i * BOTH);
+    __m512d a = (__m512d)_mm512_unpacklo_ps(v[0], v[1]), b = (__m512d)_mm512_unpackhi_ps(v[0], v[1]);
+    __m512d c = (__m512d)_mm512_unpacklo_ps(v[2], v[3]), d = (__m512d)_mm512_unpackhi_ps(v[2], v[3]);
+    out[0] = (__m512)_mm512_unpacklo_pd(a, c);
+    out[1] = (__m512)_mm512_unpackhi_pd(a, c);
+    out[2] = (__m512)_mm512_unpacklo_pd(b, d);
+    out[3] = (__m512)_mm512_unpackhi_pd(b, d);
+    for (int t = 0; t < 4 && bias; t++)
+        out[t] = _mm512_add_ps(out[t], _mm512_load_ps(bias));
+}
+
+/* All rows of four tokens. */
+static void out_unit(const waiting *w, int unit)
+{
+    const float *at = w->sums[w->which][0] + 4 * unit, *bias = w->finish.bias ? w->bias : NULL;
+    __m512 first[4], second[4];
+    turn_four(at, bias, first);
+    turn_four(at + TILE * BOTH, bias ? bias + TILE : NULL, second);
+    for (int t = 0; t < 4; t++) {
+        char *y = w->y[4 * unit + t];
+        if (w->finish.dtype == TN_BF16) {
+            _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(second[t], first[t]));
+        } else {
+            _mm512_storeu_ps(y, first[t]);
+            _mm512_storeu_ps(y + LINE, second[t]);
         }
+    }
+}
+
+static __attribute__((noinline)) void finish_unit(waiting *w)
+{
+    int unit = w->done++;
+    if (w->glu)
+        _mm512_storeu_si512(w->h + unit * LANES, glu_pair(w->sums[w->which], unit / 2 * 2, unit % 2, &w->finish, TILE));
+    else
+        out_unit(w, unit);
+}
+
+static void finish_later_amx(product_later *later)
+{
+    waiting *w = (waiting *)(void *)later;
+    while (w->done < w->units)
+        finish_unit(w);
 }
 
 static inline __m512 row_sums(float sums[BOTH][BOTH], const product_finish *finish, int32_t r, int32_t rows, int v)
@@ -218,14 +280,80 @@ INLINE void whole_tile(const product_tile *tile, bool only_first, float sums[BOT
         tile_sums(tile, 1, 1, sums);
 }
 
+static bool is_full(const product_tile *tile)
+{
+    return tile->width == BOTH && tile->row_step;
+}
+
+/* The same of a full tile whose rows are loaded from where they are, and what waits is finished meanwhile. */
+static void full_tile(const product_tile *tile, float *sums)
+{
+    waiting *w = (waiting *)(void *)tile->later;
+    const char *b = tile->panel;
+    int64_t k = tile->k, whole = k / STEP * STEP;
+    tile_place a[2] = {{tile->w[0], tile->row_step}, {tile->w[TILE], tile->row_step}};
+    sums_before(tile->before, 2, 2);
+    for (int64_t i = 0; i < whole; i += STEP) {
+        product_fetch_lines(tile, 2 * i);
+        if (w->done < w->units)
+            finish_unit(w);
+        amx_written();
+        step(a, 2, b, SUMS_LINE, 2);
+        a[0].first += LINE;
+        a[1].first += LINE;
+        b += TILE * SUMS_LINE;
+    }
+    if (whole < k) {
+        _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
+        for (int g = 0; g < 2; g++) {
+            copy_rows(tile->w + g * TILE, whole, k - whole, rows[g]);
+            a[g] = (tile_place){rows[g][0], LINE};
+        }
+        copy_pairs(b, k - whole, SUMS_LINE, pairs);
+        amx_written();
+        step(a, 2, pairs, SUMS_LINE, 2);
+    }
+    amx_store(0, sums, SUMS_LINE);
+    amx_store(1, sums + TILE, SUMS_LINE);
+    amx_store(2, sums + TILE * BOTH, SUMS_LINE);
+    amx_store(3, sums + TILE * BOTH + TILE, SUMS_LINE);
+    amx_written();
+}
+
+/* Products whose results wait. */
+static waiting *put_off(const product_tile *tile, const product_finish *finish)
+{
+    waiting *w = (waiting *)(void *)tile->later;
+    full_tile(tile, w->sums[!w->which][0]);
+    finish_later_amx(tile->later);
+    w->which = !w->which;
+    w->done = 0;
+    w->finish = *finish;
+    if (finish->bias) {
+        memcpy(w->bias, finish->bias, sizeof w->bias);
+        w->finish.bias = w->bias;
+    }
+    return w;
+}
+
 static void tile_part_amx(const product_tile *tile, float *sums)
 {
-    whole_tile(tile, false, (float(*)[BOTH])sums);
+    if (is_full(tile))
+        full_tile(tile, sums);
+    else
+        whole_tile(tile, false, (float(*)[BOTH])sums);
 }
 
 static void tile_glu_amx(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
 {
     _Alignas(64) float sums[BOTH][BOTH];
+    if (is_full(tile) && features == TILE) {
+        waiting *w = put_off(tile, finish);
+        w->glu = true;
+        w->units = TILE;
+        w->h = h;
+        return;
+    }
     whole_tile(tile, false, sums);
     if (tile->width == BOTH)
         glu_by_pairs(sums, 2, finish, features, h);
@@ -237,15 +365,18 @@ static void tile_out_amx(const product_tile *tile, const product_finish *finish,
                          int32_t tokens)
 {
     _Alignas(64) float sums[BOTH][BOTH];
-    whole_tile(tile, rows <= TILE, sums);
-    if (tile->width == BOTH && rows == BOTH && finish->dtype == TN_BF16 && !finish->bias) {
-        const product_finish plain = {TN_BF16, TN_ACT_LINEAR, NULL};
-        out_by_tokens(sums, 2, &plain, TN_BF16, BOTH, y, tokens);
-    } else if (tile->width == BOTH) {
-        out_by_tokens(sums, 2, finish, finish->dtype, rows, y, tokens);
-    } else {
-        out_by_tokens(sums, 1, finish, finish->dtype, rows, y, tokens);
+    if (is_full(tile) && rows == BOTH && tokens == BOTH) {
+        waiting *w = put_off(tile, finish);
+        w->glu = false;
+        w->units = BOTH / 4;
+        memcpy(w->y, y, sizeof w->y);
+        return;
     }
+    whole_tile(tile, rows <= TILE, sums);
+    if (tile->width == BOTH)
+        out_by_tokens(sums, 2, finish, finish->dtype, rows, y, tokens);
+    else
+        out_by_tokens(sums, 1, finish, finish->dtype, rows, y, tokens);
 }
 
 /* A token is a column of pairs as it lies, loaded with its neighbours for fifteen more, whose sums are not used: every
@@ -372,6 +503,7 @@ void product_init_amx(product_kernels *kernels)
     kernels->dots = dots_amx;
     kernels->tiles_begin = tiles_begin_amx;
     kernels->tiles_end = tiles_end_amx;
+    kernels->finish_later = finish_later_amx;
     kernels->tile_part = tile_part_amx;
     kernels->tile_glu = tile_glu_amx;
     kernels->tile_out = tile_out_amx;

@@ -80,8 +80,7 @@ INLINE void tile_sums(const product_tile *tile, int full, bool half, __m512 sums
     }
     for (int64_t line = 0; line < k; line += 16) {
         int64_t end = line + 16 < k ? line + 16 : k;
-        for (int r = 0; r < ROWS; r++)
-            _mm_prefetch(row[r] + line * 4 + tile->ahead, _MM_HINT_T1);
+        product_fetch_lines(tile, line * 4);
         for (int64_t i = line; i < end; i++) {
             __m512 x[2];
             __m256 x_half = _mm256_setzero_ps();

@@ -73,8 +73,7 @@ INLINE void tile_sums(const product_tile *tile, int full, bool half, __m512 sums
     }
     for (int64_t line = 0; line < bytes + tail; line += 64) {
         int64_t end = line + 64 < bytes ? line + 64 : bytes;
-        for (int r = 0; r < ROWS; r++)
-            _mm_prefetch(row[r] + line + tile->ahead, _MM_HINT_T1);
+        product_fetch_lines(tile, line);
         for (int64_t i = line; i < end; i += 4) {
             __m512i x[2];
             __m256i x_half = _mm256_setzero_si256();

@@ -117,8 +117,7 @@ VEC_INLINE void sums_of(const product_tile *tile, int vectors, float *out)
     }
     for (int64_t line = 0; line < tile->k; line += 16) {
         int64_t end = line + 16 < tile->k ? line + 16 : tile->k;
-        for (int r = 0; r < ROWS; r++)
-            __builtin_prefetch(row[r] + line * 4 + tile->ahead, 0, 2);
+        product_fetch_lines(tile, line * 4);
         for (int64_t i = line; i < end; i++) {
             vec x[MAX_VECTORS];
             for (int v = 0; v < vectors; v++)

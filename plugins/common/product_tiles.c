@@ -93,17 +93,6 @@ static void tile_rows(const product_kernels *kernels, const row_source *s, const
     }
 }
 
-/* Part `part` of `parts` of the rows that the tile behind the one at `row` will copy or convert is fetched. */
-static void fetch_rows(const product_kernels *kernels, const row_source *s, const k_range *k, int64_t row,
-                       int32_t count, int64_t part, int64_t parts)
-{
-    int64_t size = product_element(kernels), end = product_least(row + 2 * count, s->end);
-    int64_t from = k->n * size * part / parts / 64 * 64, to = k->n * size * (part + 1) / parts;
-    for (int64_t r = row + count; r < end && s->w->k_stride == 1; r++)
-        for (int64_t i = from; i < to; i += 64)
-            __builtin_prefetch(product_at(kernels, s->w, r) + k->from * size + i, 0, 2);
-}
-
 void product_pack(const product_kernels *kernels, const void *const *x, int64_t tokens, int64_t k, int64_t begin,
                   int64_t end, void *panel)
 {
@@ -133,6 +122,7 @@ typedef struct tile_job {
     void *const *y;
     char *h; /* a panel                                                                             */
     int64_t h_token;
+    product_later *later;
 } tile_job;
 
 /* What one tile of the job leaves: sums for the next stretch, or results of n rows from `row` on. */
@@ -163,6 +153,18 @@ static void end_tile(const tile_job *job, const product_tile *tile, const produc
     kernels->tile_out(tile, finish, n, y, m);
 }
 
+/* Part `part` of `parts` of the rows behind those at `row`, so many as a tile has. */
+static product_fetch fetch_part(const tile_job *job, const row_source *s, const k_range *k, int64_t row, int64_t part,
+                                int64_t parts)
+{
+    const product_kernels *kernels = job->kernels;
+    int64_t size = product_element(kernels), step = kernels->variant->rows / job->sources;
+    int64_t rows = s->w->k_stride == 1 ? product_least(job->end - row - step, step) : 0;
+    int64_t from = rows > 0 ? rows * part / parts : 0, to = rows > 0 ? rows * (part + 1) / parts : 0;
+    return (product_fetch){product_at(kernels, s->w, row + step + from) + k->from * size, s->w->row_stride * size,
+                           (int32_t)(to - from), (int32_t)(product_native_element(kernels) / size / 2)};
+}
+
 /* Rows row .. row + n - 1 over one stretch; sums: where theirs are. */
 static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, int32_t n, float *sums)
 {
@@ -174,19 +176,19 @@ static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, in
     int64_t tiles = product_tiles(kernels, job->tokens), i = 0;
     bool last = k->from + k->n == job->k;
     product_finish finish = {job->sources == 2 ? kernels->dtype : job->out, job->act, NULL};
-    product_tile tile = {.w = rows, .k = k->n};
+    product_tile tile = {.w = rows, .k = k->n, .later = job->later};
     for (int32_t j = 0; j < job->sources; j++) {
         const row_source *from = &job->source[j];
         tile_rows(kernels, from, k, row, n, each, rows + j * each);
         if (product_widen_bias(kernels, from->w->bias, row, n, bias + j * each))
             finish.bias = bias;
     }
-    bool direct = is_direct(kernels, &job->source[0]);
-    if (direct && row + n < job->end)
-        tile.ahead = each * job->source[0].w->row_stride * product_element(kernels);
-    for (int64_t t = 0; t < job->tokens; tile.ahead = 0, i++) {
-        for (int32_t j = 0; j < job->sources && !direct; j++)
-            fetch_rows(kernels, &job->source[j], k, row, each, i, tiles);
+    tile.row_step = n < each ? 0 : (const char *)rows[1] - (const char *)rows[0];
+    if (job->sources == 2 && (const char *)rows[each + 1] - (const char *)rows[each] != tile.row_step)
+        tile.row_step = 0;
+    for (int64_t t = 0; t < job->tokens; i++) {
+        for (int32_t j = 0; j < job->sources; j++)
+            tile.fetch[j] = fetch_part(job, &job->source[j], k, row, i, tiles);
         tile.width = product_tile_width(kernels, job->tokens - t);
         tile.panel = job->b ? job->laid + t * product_panel_token(kernels, k->n)
                             : job->x + t * x_token + k->from * tile.width * native;
@@ -211,13 +213,16 @@ static void lay_stretch(const tile_job *job, const k_range *k)
 }
 
 /* So many rows at a time that their sums wait in the second cache while a stretch goes by. */
-static void do_tiles(const tile_job *job)
+static void do_tiles(tile_job *job)
 {
     const product_kernels *kernels = job->kernels;
     int64_t stretch = stretch_of(job->stretch, job->k), step = kernels->variant->rows / job->sources;
     int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
     int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
     rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
+    product_later later;
+    memset(later.data, 0, 64);
+    job->later = &later;
     kernels->tiles_begin();
     for (int64_t block = job->begin; block < job->end; block += rows)
         for (int64_t from = 0; from < job->k; from += stretch) {
@@ -229,6 +234,7 @@ static void do_tiles(const tile_job *job)
                 tiles_of_rows(job, &k, row, (int32_t)product_least(end - row, step),
                               job->sums + (row - block) / step * each);
         }
+    kernels->finish_later(&later);
     kernels->tiles_end();
 }
 
