@@ -200,7 +200,7 @@ static const tn_impl impls[] = {
 static const tn_kernel kernels[] = {
     {.size = sizeof(tn_kernel),
      .id = "npu_fused_rmsnorm",
-     .version = "1.1.0",
+     .version = "1.2.0",
      .summary = "RMS norm in one pass over memory, with the residual where a layer adds it first",
      .device = "cpu",
      .priority = 0,
@@ -208,7 +208,7 @@ static const tn_kernel kernels[] = {
      .impl_count = sizeof impls / sizeof *impls},
     {.size = sizeof(tn_kernel),
      .id = "npu_fused_rmsnorm",
-     .version = "1.1.0",
+     .version = "1.2.0",
      .summary = "RMS norm by aclnnRmsNorm, with the residual where a layer adds it first",
      .device = "npu",
      .priority = 0,
@@ -216,4 +216,4 @@ static const tn_kernel kernels[] = {
      .impl_count = RMSNORM_ASCEND_IMPLS},
 };
 
-TN_PLUGIN("npu_rmsnorm", "1.1.0", .kernels = kernels, .kernel_count = sizeof kernels / sizeof *kernels);
+TN_PLUGIN("npu_rmsnorm", "1.2.0", .kernels = kernels, .kernel_count = sizeof kernels / sizeof *kernels);

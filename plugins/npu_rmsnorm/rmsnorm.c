@@ -53,7 +53,7 @@ static float inverse_norm(const rmsnorm_rows *a, float *squares)
     return 1.0f / sqrtf(join(squares) / (float)a->width + a->eps);
 }
 
-/* y = rnd(n w silu(gate)), n = v / sqrt(mean(v^2) + eps); factors that a variant lacks are 1. */
+/* y = rnd(n w silu(gate)), n = v / sqrt(mean(v^2) + eps), rounded for TN_NORM_W; what a variant lacks is 1. */
 static void forward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
 {
     const char *x = row_of(a, NORM_X, row), *r = row_of(a, NORM_R, row), *gate = row_of(a, NORM_GATE, row);
@@ -67,7 +67,8 @@ static void forward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
     }
     float scale = inverse_norm(a, squares);
     for (int64_t i = 0; i < a->width; i++) {
-        float n = scalar_load(r ? sum : x, i, dtype) * scale * weight_at(a, i, dtype);
+        float n = scalar_load(r ? sum : x, i, dtype) * scale;
+        n = (a->norm == TN_NORM_W ? scalar_round(n, dtype) : n) * weight_at(a, i, dtype);
         scalar_store(y, i, dtype, gate ? n * silu(scalar_load(gate, i, dtype)) : n);
     }
 }

@@ -195,6 +195,8 @@ VEC_INLINE norm_factors first_pass(const rmsnorm_rows *a, norm_row r, norm_kind 
 VEC_INLINE void forward_second(const rmsnorm_rows *a, norm_row r, pack scale, int64_t i, int64_t n, norm_kind kind)
 {
     pack v = pack_mul(take(r.at[kind.add ? NORM_SUM : NORM_X], i, n, kind.dtype), scale);
+    if (kind.norm == TN_NORM_W && kind.dtype != TN_F32)
+        v = pack_round(v, kind.dtype);
     put(r.at[NORM_Y], i, n, kind.dtype, times_gate(r, times_weight(a, v, i, n, kind), i, n, kind));
 }
 
@@ -276,8 +278,10 @@ VEC_INLINE void rows_of_type(const rmsnorm_rows *a, tn_dtype dtype, bool backwar
 {
     switch (a->norm) {
     case TN_NORM_W:
-    case TN_NORM_W_F32: /* the same here, where nothing is rounded on the way */
         rows_of_norm(a, dtype, TN_NORM_W, backward);
+        break;
+    case TN_NORM_W_F32: /* the same where nothing is rounded on the way */
+        rows_of_norm(a, dtype, dtype == TN_F32 || backward ? TN_NORM_W : TN_NORM_W_F32, backward);
         break;
     case TN_NORM_1_PLUS_W:
         rows_of_norm(a, dtype, TN_NORM_1_PLUS_W, backward);

@@ -74,6 +74,19 @@ static row_values values_at(const check_case *c, double scale, const double *gat
     return v;
 }
 
+/* n as the weight multiplies it, and by how much it may be off: TN_NORM_W rounds it, up or down where it lies between
+ * two numbers to within its error in f32. */
+static double normalised(const check_case *c, double n, double error, double *off)
+{
+    tn_dtype dtype = (tn_dtype)c->site.meaning[TN_AXIS_DTYPE];
+    *off = 0;
+    if (c->site.meaning[TN_AXIS_NORM] != TN_NORM_W || dtype == TN_F32)
+        return n;
+    double low = round_to(dtype, n * (1 - error)), high = round_to(dtype, n * (1 + error));
+    *off = fabs(high - low) / 2;
+    return (low + high) / 2;
+}
+
 /* want and bound of one row: everything in f32, then one rounding, which adds half a unit of the result. */
 static void reference_row(check_case *c, int32_t out, int64_t first, const double *x, const double *gate,
                           const double *weight)
@@ -83,8 +96,10 @@ static void reference_row(check_case *c, int32_t out, int64_t first, const doubl
     double scale = scale_of(c, x), relative = 1.01 * (unit_roundoff(dtype) + scale_error(width));
     for (int64_t i = 0; i < width; i++) {
         row_values v = values_at(c, scale, gate, weight, i);
-        c->want[out][first + i] = x[i] * scale * v.weight * v.silu;
-        c->bound[out][first + i] = relative * fabs(c->want[out][first + i]) + smallest(dtype);
+        double off, n = normalised(c, x[i] * scale, scale_error(width), &off);
+        c->want[out][first + i] = n * v.weight * v.silu;
+        c->bound[out][first + i] =
+            relative * fabs(c->want[out][first + i]) + 1.01 * off * fabs(v.weight) + smallest(dtype);
     }
 }
 
