@@ -51,11 +51,6 @@ typedef struct k_range {
     int64_t space; /* bytes between rows in scratch                                                */
 } k_range;
 
-static bool is_direct(const product_kernels *kernels, const row_source *s)
-{
-    return s->w->k_stride == 1 && kernels->variant->native == kernels->dtype && !s->apart;
-}
-
 /* Brings the next rows into scratch when a tile begins behind those that are there. Sixty-four elements of all of them
  * at a time: each element is on a page of its own, and the first level of the address cache holds as many. */
 static void gather_rows(const product_kernels *kernels, const row_source *s, const k_range *k, int64_t row)
