@@ -7,7 +7,7 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 # TEST_FOLDERS: of these folders of tests only. WITHOUT: names that are left out, with one % each, as make takes them.
 # Under the sanitizers these are left out, too: see CHECKS.
 TEST_FOLDERS ?= *
-LEFT_OUT := $(WITHOUT) $(if $(SANITIZE),test_faults test_extremes test_cli_shadow %.sh)
+LEFT_OUT := $(WITHOUT) $(if $(SANITIZE),test_faults test_extremes test_cli_shadow test_ascend_grads test_ascend_kernels test_ascend_ops %.sh)
 TEST_SRC := $(filter-out $(SUPPORT_SRC) $(foreach t,$(LEFT_OUT),$(wildcard tests/*/$(subst %,*,$t).c)),$(wildcard $(TEST_FOLDERS:%=tests/%/test_*.c)))
 TEST_SCRIPTS := $(filter-out $(foreach t,$(LEFT_OUT),$(wildcard tests/*/$(subst %,*,$t))),$(wildcard $(TEST_FOLDERS:%=tests/%/test_*.sh)))
 TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
@@ -163,12 +163,15 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 # Models are run without the check before use, so that no kernel that it would refuse is spared the comparison; that check
 # has tests of its own, at the sites of models, too (test_first_use, test_gradients). But for one whose
 # sparse MLP in bf16 is a matter of that check: rounding chooses the open gates. The walk over failures is left out there, too: its library
-# and the sanitizers' both want to come first; extreme weights and shadows of the program, which others try; and under AddressSanitizer the soak, which takes ten minutes there and
+# and the sanitizers' both want to come first; extreme weights and shadows of the program, which others try;
+# what the kernels compute on the simulated NPU (test_ascend and test_ascend_steps run models on it); and under AddressSanitizer the soak, which takes ten minutes there and
 # looks at resident memory. ascend.so brings a device and no kernels. BRIEF: models and plugins as under the sanitizers.
 TOOL := $(BUILD)/tests
 FEWER := $(or $(SANITIZE),$(BRIEF))
 # What TENON_CPU names: the same bits in any call, in every tier but the machine's own, which is tried without it.
 BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(if $(filter avx_vnni,$(CPU_FLAGS)),avx2)) c)
+# In plain C, which is slow, some of each kind of mixer, norm and experts.
+PLAIN_MODELS := llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe
 LONGEST := $(addprefix %/,test_faults test_packages.sh test_extremes test_first_use test_ascend_grads test_api test_gradients)
 longest_first = $(foreach l,$(LONGEST),$(filter $(l),$(1))) $(filter-out $(LONGEST),$(1))
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
@@ -176,7 +179,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kern
   $(if $(wildcard ../shared/quantised/blocks),'$(TOOL)/check_kernels --blocks ../shared/quantised/blocks') \
   '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models' \
-  $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models') \
+  $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(PLAIN_MODELS:%=tests/data/models/%),tests/data/models)') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
