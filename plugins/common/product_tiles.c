@@ -164,7 +164,7 @@ static product_fetch fetch_part(const tile_job *job, const row_source *s, const 
 static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, int32_t n, float *sums)
 {
     const product_kernels *kernels = job->kernels;
-    const void *rows[PRODUCT_MAX_ROWS];
+    const void *rows[PRODUCT_MAX_ROWS] = {NULL};
     float bias[PRODUCT_MAX_ROWS] = {0};
     int32_t each = kernels->variant->rows / job->sources;
     int64_t x_token = product_panel_token(kernels, job->k), native = product_native_element(kernels);
@@ -208,16 +208,18 @@ static void lay_stretch(const tile_job *job, const k_range *k)
 }
 
 /* So many rows at a time that their sums wait in the second cache while a stretch goes by. */
-static void do_tiles(tile_job *job)
+static void do_tiles(const tile_job *given)
 {
+    product_later later;
+    tile_job with_later = *given;
+    const tile_job *job = &with_later;
     const product_kernels *kernels = job->kernels;
     int64_t stretch = stretch_of(job->stretch, job->k), step = kernels->variant->rows / job->sources;
     int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
     int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
     rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
-    product_later later;
     memset(later.data, 0, 64);
-    job->later = &later;
+    with_later.later = &later;
     kernels->tiles_begin();
     for (int64_t block = job->begin; block < job->end; block += rows)
         for (int64_t from = 0; from < job->k; from += stretch) {
