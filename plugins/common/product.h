@@ -52,9 +52,11 @@ typedef struct product_fetch {
     int32_t shift; /* 1: their elements have half the bytes of the tile's                           */
 } product_fetch;
 
-/* Memory of results that wait, zeros at first. */
+/* Memory of results that wait, of which the first PRODUCT_LATER_HEAD bytes are zeros at first: two sets of 32 x 32 sums
+ * and what becomes of them. */
+#define PRODUCT_LATER_HEAD 64
 typedef struct product_later {
-    _Alignas(64) char data[8704];
+    _Alignas(64) char data[2 * 32 * 32 * 4 + 512];
 } product_later;
 
 /* What a tile's sums are made of: `rows` rows of native type by `width` tokens of a panel, over k elements. */
@@ -69,6 +71,7 @@ typedef struct product_tile {
     product_later *later;   /* this thread's                                                        */
 } product_tile;
 
+/* For the 64 bytes at `byte` of a tile's rows. */
 static inline void product_fetch_lines(const product_tile *tile, int64_t byte)
 {
     for (int i = 0; i < 2; i++)

@@ -2,10 +2,12 @@
  * Rows of weights at equal distances are loaded from where they are mapped; a panel of pairs is what the instruction
  * wants of its other operand. Of the eight tiles four hold sums, of 32 rows and 32 tokens, so that each tile loaded is
  * used twice: 4 products (64 cycles) for 4 loads (32 cycles). Loads of tokens go past the first cache, where the rows
- * of weights stay. Few tokens take the same instruction, so that their sums have its order. What else there is is
- * AVX-512's. */
+ * of weights stay. What becomes of a full tile's sums is done between the products of the next one. Few tokens take the
+ * same instruction, so that their sums have its order. What else there is is AVX-512's. */
 #include "amx.h"
 #include "product_avx512.h"
+
+#include <stddef.h>
 
 #define TILE 16              /* rows, pairs and tokens                                            */
 #define STEP 32              /* elements along k                                                  */
@@ -171,7 +173,8 @@ typedef struct waiting {
     _Alignas(64) float sums[2][BOTH][BOTH];
 } waiting;
 
-_Static_assert(sizeof(waiting) <= sizeof(product_later), "results that wait have their place");
+_Static_assert(sizeof(waiting) <= sizeof(product_later) && offsetof(waiting, bias) <= PRODUCT_LATER_HEAD,
+               "results that wait have their place");
 
 /* Four rows, at distances of four, of four tokens. */
 static inline __m512 four_rows(const float *at)

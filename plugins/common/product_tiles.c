@@ -218,7 +218,7 @@ static void do_tiles(const tile_job *given)
     int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
     int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
     rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
-    memset(later.data, 0, 64);
+    memset(later.data, 0, PRODUCT_LATER_HEAD);
     with_later.later = &later;
     kernels->tiles_begin();
     for (int64_t block = job->begin; block < job->end; block += rows)
