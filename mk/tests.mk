@@ -159,7 +159,7 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 
 # Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
 # installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
-# the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
+# the kernels each fourth of plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
 # Models are run without the check before use, so that no kernel that it would refuse is spared the comparison; that
 # check has tests of its own, at the sites of models, too (test_first_use, test_gradients). But for one whose sparse MLP
 # in bf16 is a matter of that check: rounding chooses the open gates. Left out under the sanitizers are, too, the walk
@@ -171,16 +171,16 @@ TOOL := $(BUILD)/tests
 FEWER := $(or $(SANITIZE),$(BRIEF))
 # What TENON_CPU names: the same bits in any call, in every tier but the machine's own, which is tried without it.
 BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(if $(filter avx_vnni,$(CPU_FLAGS)),avx2)) c)
-# In plain C, which is slow: models of several kinds of mixers, norms and experts.
-PLAIN_MODELS := llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe
+# In plain C and under the sanitizers, which are slow, and in BRIEF: models of several kinds of mixers, norms and experts.
+SOME_MODELS := $(addprefix tests/data/models/,llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe)
 LONGEST := $(addprefix %/,test_faults test_packages.sh test_extremes test_first_use test_ascend_grads test_api test_gradients)
 longest_first = $(foreach l,$(LONGEST),$(filter $(l),$(1))) $(filter-out $(LONGEST),$(1))
-CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
+CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c) $(if $(FEWER), --every 4)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
   $(if $(wildcard ../shared/quantised/blocks),'$(TOOL)/check_kernels --blocks ../shared/quantised/blocks') \
   '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
-  '$(TOOL)/check_models --batch --config tests/data/unchecked.json tests/data/models' \
-  $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(PLAIN_MODELS:%=tests/data/models/%),tests/data/models)') \
+  '$(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
+  $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \

@@ -520,6 +520,6 @@ int main(void)
     api_functions(&count);
     tcase_add_unchecked_fixture(all, values_open, values_close);
     suite_add(all, what_is_exported_is_called);
-    tcase_add_loop_test(all, a_function_refuses, 0, (int)count);
+    ADD_SLOW_LOOP(all, a_function_refuses, count);
     return suite_run();
 }

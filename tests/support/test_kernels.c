@@ -14,11 +14,16 @@
 
 /* ---- plain products: eager's library has threads, which a child process lacks ------------------------------- */
 
+static void elements(const tn_tensor *t, int64_t row, int64_t column, int64_t count, float *values)
+{
+    size_t size = tn_dtype_size(t->dtype);
+    convert_to_f32((const char *)t->data + (size_t)(row * t->stride[0] + column) * size, t->dtype, values, count);
+}
+
 static float element(const tn_tensor *t, int64_t row, int64_t column)
 {
     float value;
-    size_t size = tn_dtype_size(t->dtype);
-    convert_to_f32((const char *)t->data + (size_t)(row * t->stride[0] + column) * size, t->dtype, &value, 1);
+    elements(t, row, column, 1, &value);
     return value;
 }
 
@@ -30,9 +35,16 @@ static void set_element(const tn_tensor *t, int64_t row, int64_t column, float v
 
 static float dot(const tn_tensor *x, int64_t row, const tn_tensor *w, int64_t out)
 {
+    enum { PART = 64 };
+    float a[PART], b[PART];
     double sum = 0;
-    for (int64_t i = 0; i < x->shape[1]; i++)
-        sum += (double)element(x, row, i) * element(w, out, i);
+    for (int64_t first = 0; first < x->shape[1]; first += PART) {
+        int64_t count = x->shape[1] - first < PART ? x->shape[1] - first : PART;
+        elements(x, row, first, count, a);
+        elements(w, out, first, count, b);
+        for (int64_t i = 0; i < count; i++)
+            sum += (double)a[i] * b[i];
+    }
     return (float)sum;
 }
 
