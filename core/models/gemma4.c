@@ -68,10 +68,12 @@ static void read_ropes(const config_reader *config, const rope_params *absent, d
 static void read_attention(const config_reader *config, const parts_norm_kind *v_norm, decoder_spec *s)
 {
     gqa_spec *attention = &s->layer.attention;
-    static const config_word attended[] = {{"vision", 1}, {0}};
-    config_choice(config, "use_bidirectional_attention", "vision", attended); /* of text alone: causal */
+    static const config_word attended[] = {{"vision", false}, {"all", true}, {0}};
     attention->scale = 1;
     attention->window = decoder_window(config, 512);
+    attention->both_sides = config_choice(config, "use_bidirectional_attention", "vision", attended);
+    if (attention->both_sides && attention->window) /* the file counts both sides, and its end, unlike Gemma 3's */
+        attention->window = attention->window / 2 + 2;
     attention->head_norm = &s->norm;
     attention->v_norm = v_norm;
     attention->k_is_v = config_bool(config, "attention_k_eq_v", false);

@@ -60,7 +60,7 @@ static void read_spec(const config_reader *c, gemma4_vision_spec *s)
 
 static multimodal_sight read_sight(const config_reader *config)
 {
-    static const config_word attended[] = {{"vision", SIGHT_NEAR}, {"none", SIGHT_BACK}, {0}};
+    static const config_word attended[] = {{"vision", SIGHT_NEAR}, {"none", SIGHT_BACK}, {"all", SIGHT_BACK}, {0}};
     const config_reader text = config_child(config, "text_config");
     return (multimodal_sight)config_choice(&text, "use_bidirectional_attention", "none", attended);
 }

@@ -263,11 +263,25 @@ START_TEST(biased_convolutions_see_padding)
 }
 END_TEST
 
+/* transformers' Gemma4TextConfig halves the window and adds one; its mask has the token at that distance, too. */
+START_TEST(gemma4_sees_both_sides)
+{
+    char *folder = broken_copy("gemma4_text");
+    broken_json(folder, "config.json", "use_bidirectional_attention", "\"all\"");
+    const tn_model *m = test_model(folder, .dtype = "f32");
+    const tn_site *sliding = &test_model_site(m, "model.layers.0.self_attn", TN_OP_ATTENTION)->site;
+    const tn_site *full = &test_model_site(m, "model.layers.3.self_attn", TN_OP_ATTENTION)->site;
+    ck_assert(sliding->features & TN_HAS_BOTH_SIDES && full->features & TN_HAS_BOTH_SIDES);
+    ck_assert_int_eq(sliding->dim[TN_DIM_WINDOW], 8 / 2 + 2);
+    ck_assert_int_eq(full->dim[TN_DIM_WINDOW], 0);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("architectures", 60);
     tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof keys[0]));
-    suite_add(tc, names_of_the_tree, stacks_in_the_other_order, loading_can_be_cancelled,
+    suite_add(tc, gemma4_sees_both_sides, names_of_the_tree, stacks_in_the_other_order, loading_can_be_cancelled,
               biased_convolutions_see_padding);
     return suite_run();
 }

@@ -313,6 +313,7 @@ static const struct {
     {GEMMA4, "text_config/pad_token_id", "64", "pad_token_id"},
     {GEMMA4, "text_config/use_bidirectional_attention", "\"some\"", "use_bidirectional_attention"},
     {GEMMA4, "text_config/use_bidirectional_attention", "null", NULL},
+    {GEMMA4, "text_config/use_bidirectional_attention", "\"all\"", NULL},
     {GEMMA4, "vision_config/use_clipped_linears", "false", NULL},
     {GEMMA4, "vision_config/standardize", NULL, NULL},
     {PALIGEMMA, "text_config/use_bidirectional_attention", "null", NULL},
