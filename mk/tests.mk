@@ -166,7 +166,7 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 # over failures: its library and theirs both want to come first; extreme weights and shadows of the program, which
 # others try; what the kernels compute on the simulated NPU (test_ascend and test_ascend_steps run models on it); and
 # under AddressSanitizer the soak, which takes ten minutes there and looks at resident memory. ascend.so brings a device
-# and no kernels. BRIEF: models and plugins as under the sanitizers.
+# and no kernels. BRIEF: models as under the sanitizers, each twelfth made-up case, plugins not at sites made up for them.
 TOOL := $(BUILD)/tests
 FEWER := $(or $(SANITIZE),$(BRIEF))
 # What TENON_CPU names: the same bits in any call, in every tier but the machine's own, which is tried without it.
@@ -175,7 +175,7 @@ BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(i
 SOME_MODELS := $(addprefix tests/data/models/,llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe)
 LONGEST := $(addprefix %/,test_faults test_packages.sh test_extremes test_first_use test_ascend_grads test_api test_gradients)
 longest_first = $(foreach l,$(LONGEST),$(filter $(l),$(1))) $(filter-out $(LONGEST),$(1))
-CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c) $(if $(FEWER), --every 4)' '$(TOOL)/check_kernels tests/data/ops' \
+CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(if $(BRIEF), --every 12,$(if $(SANITIZE), --every 4))' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
   $(if $(wildcard ../shared/quantised/blocks),'$(TOOL)/check_kernels --blocks ../shared/quantised/blocks') \
   '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
@@ -186,7 +186,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c) $(if $(FEWER), --eve
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
   '$(TOOL)/check_models --hidden tests/data/models/gemma3n_text' \
   $(foreach t,$(call longest_first,$(TESTS) $(TEST_SCRIPTS)),'$t') \
-  $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(FEWER),--quick )$p')
+  $(if $(BRIEF),,$(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p'))
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 
