@@ -121,12 +121,12 @@ $(BUILD)/tenon: $(call obj,$(CLI_SRC)) core/exports.map $(BUILD)/places | $(LIB)
 	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
 
 # Each process that scans plugins reads and hashes them whole: what only debuggers read of them, nine tenths, is kept
-# beside them, where gdb and perf look for it. SPLIT=no: within them, for who splits it off by other means.
-SPLIT ?= yes
+# beside them, where gdb and perf look for it. SPLIT_DEBUG=no: within them, for who splits it off by other means.
+SPLIT_DEBUG ?= yes
 OBJCOPY ?= $(shell $(CC) -print-prog-name=objcopy)
 DEBUG_FILE = $(@D)/.debug/$(@F).debug
 PLUGIN_LINK = $(LINK) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(BUILD) -ltenon -lm \
-  -Wl,-rpath,'$$ORIGIN/..' -Wl,-rpath,'$$ORIGIN/../..' $(if $(filter yes,$(SPLIT)),&& mkdir -p $(@D)/.debug && \
+  -Wl,-rpath,'$$ORIGIN/..' -Wl,-rpath,'$$ORIGIN/../..' $(if $(filter yes,$(SPLIT_DEBUG)),&& mkdir -p $(@D)/.debug && \
   $(OBJCOPY) --only-keep-debug $@ $(DEBUG_FILE) && $(OBJCOPY) --strip-debug --add-gnu-debuglink=$(DEBUG_FILE) $@)
 # A folder that others can write to is not scanned, nor what lies below one.
 ABOVE = . $(BUILD) $(wildcard $(BUILD)/tests $(BUILD)/emulated)

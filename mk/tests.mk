@@ -159,23 +159,24 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 
 # Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
 # installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
-# the kernels each fourth of plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
-# Models are run without the check before use, so that no kernel that it would refuse is spared the comparison; that
+# the kernels each fourth of plain C is run: the other tiers run on the golden cases there, and between guard pages
+# everywhere. Models are run without the check before use, so that no kernel that it would refuse is spared the comparison; that
 # check has tests of its own, at the sites of models, too (test_first_use, test_gradients). But for one whose sparse MLP
 # in bf16 is a matter of that check: rounding chooses the open gates. Left out under the sanitizers are, too, the walk
 # over failures: its library and theirs both want to come first; extreme weights and shadows of the program, which
 # others try; what the kernels compute on the simulated NPU (test_ascend and test_ascend_steps run models on it); and
 # under AddressSanitizer the soak, which takes ten minutes there and looks at resident memory. ascend.so brings a device
-# and no kernels. BRIEF: models as under the sanitizers, each twelfth made-up case, plugins not at sites made up for them.
+# and no kernels. BRIEF: models as under the sanitizers, each twelfth made-up case, no made-up sites of plugins.
 TOOL := $(BUILD)/tests
 FEWER := $(or $(SANITIZE),$(BRIEF))
+EVERY_MADE_UP := $(if $(BRIEF),12,$(if $(SANITIZE),4))
 # What TENON_CPU names: the same bits in any call, in every tier but the machine's own, which is tried without it.
 BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(if $(filter avx_vnni,$(CPU_FLAGS)),avx2)) c)
 # In plain C and under the sanitizers, which are slow, and in BRIEF: models of several kinds of mixers, norms and experts.
 SOME_MODELS := $(addprefix tests/data/models/,llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe)
 LONGEST := $(addprefix %/,test_faults test_packages.sh test_extremes test_first_use test_ascend_grads test_api test_gradients)
 longest_first = $(foreach l,$(LONGEST),$(filter $(l),$(1))) $(filter-out $(LONGEST),$(1))
-CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(if $(BRIEF), --every 12,$(if $(SANITIZE), --every 4))' '$(TOOL)/check_kernels tests/data/ops' \
+CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --every %)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
   $(if $(wildcard ../shared/quantised/blocks),'$(TOOL)/check_kernels --blocks ../shared/quantised/blocks') \
   '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \

@@ -1,7 +1,6 @@
 /* ATTENTION: a query's result has the same bits whatever else is in the call and wherever the cache keeps its keys. */
 #include "attention_order.h"
 #include "host.h"
-#include "sanitizer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -283,9 +282,11 @@ void check_attention_order(check_state *s, tn_dtype dtype)
 {
     random_state r = {11};
     group_begin(s, "attention one order %s %s", tn_dtype_name(dtype), s->tier->name);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases && s->by == BY_CPU; i += SANITIZER ? 4 : 1) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && s->by == BY_CPU; i++) {
         world w;
         make_world(&w, &cases[i], dtype, &r);
+        if (check_left_out(s, &w.c))
+            continue;
         s->group_cases++;
         if (check_performer(s, &w.c, &w.impl)) {
             const part whole = {0, cases[i].tokens, 0, cases[i].batch, TIGHT, 1};

@@ -126,6 +126,10 @@ typedef struct check_state {
 bool group_begin(check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void group_end(check_state *s);
 
+/* Is this case of the group not wanted (--group, --every)? Then it is freed. What does not go by check_run or
+ * check_declined asks for itself. */
+bool check_left_out(check_state *s, check_case *c);
+
 /* Runs the case on the tier: three placements between guard pages with one, two and three threads; compares with want,
  * with the plain C tier, and with eager within the declared tolerance. On a device: two placements, compared with each
  * other and with the CPU's eager, within the tolerance that a kernel declares, or that core has for devices. Frees the
