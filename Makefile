@@ -79,6 +79,10 @@ keep = $(filter-out $(foreach i,$(NOT_HERE),%_$(i).c),$(1))
 
 CORE_SRC := $(call keep,$(wildcard core/*.c core/*/*.c))
 CLI_SRC := $(wildcard cli/*.c)
+# tenon serve is a program of its own, so that others do not load what speaks HTTP; without the library it is not built.
+HTTP := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
+SERVE_SRC := $(if $(HTTP),$(wildcard serve/*.c))
+SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
 
@@ -88,7 +92,9 @@ LIB := $(BUILD)/libtenon.so.$(VERSION)
 PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
 PROGRAM := $(BUILD)/tenon
 
-all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
+SERVER := $(if $(SERVE_SRC),$(BUILD)/tenon-serve)
+
+all: $(LIB) $(PROGRAM) $(SERVER) $(PLUGINS) ## the library, the program and the plugins, in build/
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -100,6 +106,10 @@ ifneq ($(SANITIZE),)
 $(call obj,core/check/state.c core/check/state_memory.c): CORE_CFLAGS := $(filter-out $(SANITIZE) -O1,$(CORE_CFLAGS)) -O2 -DTN_MOST_WORDS=65536
 endif
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,compile )
+	$(Q)$(CC) $(BASE) $(HARDEN) $(PKG_CFLAGS) $(PLACES) $(CFLAGS) -c $< -o $@
+$(BUILD)/obj/serve/%.o: serve/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(BASE) $(HARDEN) $(PKG_CFLAGS) $(PLACES) $(CFLAGS) -c $< -o $@
@@ -119,6 +129,10 @@ $(LIB): $(CORE_OBJ) core/exports.map
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) core/exports.map $(BUILD)/places | $(LIB)
 	$(call say,link    )
 	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
+
+$(BUILD)/tenon-serve: $(call obj,$(SERVE_SRC) $(SERVE_CLI)) core/exports.map $(BUILD)/places | $(LIB)
+	$(call say,link    )
+	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(SERVE_SRC) $(SERVE_CLI)) -L$(BUILD) -ltenon -ljansson $(shell pkg-config --libs libmicrohttpd) -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
 
 # Each process that scans plugins reads and hashes them whole: what only debuggers read of them, nine tenths, is kept
 # beside them, where gdb and perf look for it. SPLIT_DEBUG=no: within them, for who splits it off by other means.

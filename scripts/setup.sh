@@ -34,6 +34,7 @@ header  check.h            check          check-devel           check       chec
 '
 spared='
 header  seccomp.h          libseccomp-dev libseccomp-devel      libseccomp  libseccomp-devel libseccomp-dev
+header  microhttpd.h       libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd libmicrohttpd-devel libmicrohttpd-dev
 '
 spared_by_tests='
 program g++                g++            gcc-c++               gcc         gcc-c++          g++

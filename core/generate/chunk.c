@@ -36,16 +36,18 @@ void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
 }
 
 /* The factors of a chunk's queries. */
-static tn_status upload_scale(chunk_inputs *in, int64_t tokens, int64_t columns, tn_error *err)
+static tn_status upload_scale(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err)
 {
     const q_scale_params *p = &in->shape->q_scale;
-    int64_t count = in->rows * tokens;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = p->kind == Q_SCALE_COLUMN ? columns + i % tokens + 1 : (int64_t)in->positions[i][0];
-        in->scale[i] = p->kind == Q_SCALE_REAL ? (float)(in->index[i] >= 0)
-                                               : 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
-    }
-    return device_upload(in->device, in->device_scale, in->scale, (size_t)count * sizeof(float), err);
+    int64_t i = 0;
+    for (int64_t n = 0; n < count; n++)
+        for (int64_t t = 0; t < in->rows * parts[n].tokens; t++, i++) {
+            bool column = p->kind == Q_SCALE_COLUMN;
+            int64_t at = column ? parts[n].columns + t % parts[n].tokens + 1 : (int64_t)in->positions[i][0];
+            in->scale[i] = p->kind == Q_SCALE_REAL ? (float)(in->index[i] >= 0)
+                                                   : 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
+        }
+    return device_upload(in->device, in->device_scale, in->scale, (size_t)i * sizeof(float), err);
 }
 
 /* The rows of a chunk's learnt positions, which session_check found to be there; what padding has is not read. */
@@ -59,30 +61,35 @@ static tn_status upload_learnt(chunk_inputs *in, int64_t tokens, tn_error *err)
 }
 
 /* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
-static tn_status upload_tables(chunk_inputs *in, int64_t tokens, const int64_t *lengths, tn_error *err)
+static tn_status upload_tables(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err)
 {
     tn_status status = TN_OK;
     float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
     for (int32_t i = 0; i < in->shape->rope_count && status == TN_OK; i++) {
         const rope_params *rope = &in->shape->rope[i];
         tn_dtype dtype = table_dtype(in, i);
-        size_t row = (size_t)rope->dim * tn_dtype_size(dtype), bytes = (size_t)(in->rows * tokens) * row;
+        size_t row = (size_t)rope->dim * tn_dtype_size(dtype), at = 0;
         char *host_sin = in->tables + table_bytes(in, i);
-        rope_tables_frequencies(rope, lengths[i], frequencies);
-        for (int64_t t = 0; t < in->rows * tokens; t++) {
-            rope_tables_row(rope, frequencies, in->positions[t], cosine, sine);
-            convert_from_f32(cosine, dtype, in->tables + (size_t)t * row, rope->dim);
-            convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
+        for (int64_t n = 0, token = 0; n < count; n++) {
+            rope_tables_frequencies(rope, parts[n].lengths[i], frequencies);
+            for (int64_t t = 0; t < in->rows * parts[n].tokens; t++, token++, at += row) {
+                rope_tables_row(rope, frequencies, in->positions[token], cosine, sine);
+                convert_from_f32(cosine, dtype, in->tables + at, rope->dim);
+                convert_from_f32(sine, dtype, host_sin + at, rope->dim);
+            }
         }
-        status = device_upload(in->device, in->device_cos[i], in->tables, bytes, err);
+        status = device_upload(in->device, in->device_cos[i], in->tables, at, err);
         if (status == TN_OK)
-            status = device_upload(in->device, in->device_sin[i], host_sin, bytes, err);
+            status = device_upload(in->device, in->device_sin[i], host_sin, at, err);
     }
     return status;
 }
 
-tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths, int64_t columns, tn_error *err)
+tn_status chunk_upload(chunk_inputs *in, const chunk_part *parts, int64_t part_count, tn_error *err)
 {
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < part_count; i++)
+        tokens += parts[i].tokens;
     size_t count = (size_t)(in->rows * tokens);
     tn_status status = device_upload(in->device, in->device_ids, in->ids, count * sizeof(int64_t), err);
     if (status == TN_OK)
@@ -90,9 +97,9 @@ tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths,
     if (status == TN_OK && in->has_near)
         status = device_upload(in->device, in->device_near, in->near, count * sizeof(int32_t), err);
     if (status == TN_OK)
-        status = upload_tables(in, tokens, lengths, err);
+        status = upload_tables(in, parts, part_count, err);
     if (status == TN_OK && in->shape->q_scale.kind)
-        status = upload_scale(in, tokens, columns, err);
+        status = upload_scale(in, parts, part_count, err);
     if (status == TN_OK && in->shape->learnt.count)
         status = upload_learnt(in, tokens, err);
     return status;

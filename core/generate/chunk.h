@@ -26,9 +26,16 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
                      int64_t chunk, tn_error *err);
 void chunk_close(chunk_inputs *in);
 
-/* Brings what was filled in to the device, tables and factors made of it. lengths: that the frequencies of each kind of
- * table follow; columns: tokens of a row before, with padding. */
-tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths, int64_t columns, tn_error *err);
+/* Tokens of each row that follow one another and whose tables follow the same lengths: those of each kind of table.
+ * columns: tokens of a row before them, with padding. */
+typedef struct chunk_part {
+    int64_t tokens;
+    const int64_t *lengths;
+    int64_t columns;
+} chunk_part;
+
+/* Brings what was filled in to the device, tables and factors made of it. Of several parts there is one row. */
+tn_status chunk_upload(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err);
 
 /* Shows it to a run of so many tokens per row. */
 void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r);

@@ -267,8 +267,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
         status = media_init(&s->media, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
     if (status == TN_OK)
         status = chunk_init(&s->in, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
-    if (status == TN_OK && !model->target.device->ops->host_memory && !(s->staging = malloc(session_chunk_staging(s))))
-        status = tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
+    if (status == TN_OK)
+        status = head_init(&s->head, model, shape, s->rows, err);
     if (!(s->first = malloc((size_t)s->rows * sizeof *s->first)) && status == TN_OK)
         status = tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
     if (status == TN_OK)
@@ -293,7 +293,7 @@ void tn_session_free(tn_session *s)
     media_close(&s->media);
     chunk_close(&s->in);
     past_close(&s->past);
-    free(s->staging);
+    head_close(&s->head);
     free(s->first);
     s->model->target.session_count--;
     model_calls_done(s->model);

@@ -5,19 +5,6 @@
 
 #include <stdio.h>
 
-enum { HEAD_ROWS = GRAPH_WIDE_TOKENS };
-
-static int64_t head_rows(const tn_session *s)
-{
-    return s->rows > HEAD_ROWS ? s->rows : HEAD_ROWS;
-}
-
-size_t session_chunk_staging(const tn_session *s)
-{
-    size_t row = (size_t)(s->shape->vocab > s->shape->hidden ? s->shape->vocab : s->shape->hidden);
-    return (size_t)head_rows(s) * row * tn_dtype_size(s->model->dtype);
-}
-
 /* Where the results of a chunk go. */
 typedef struct chunk_sink {
     tn_session *s;
@@ -27,29 +14,6 @@ typedef struct chunk_sink {
     tn_status status;
     tn_error *err;
 } chunk_sink;
-
-/* n elements of the device as floats of the host, in the pieces that staging holds. */
-static tn_status fetch(tn_session *s, const void *from, float *to, int64_t n, tn_error *err)
-{
-    tn_dtype dtype = s->model->dtype;
-    size_t element = tn_dtype_size(dtype);
-    if (!s->staging) {
-        tn_status ready = device_sync(s->model->target.device, err);
-        if (ready == TN_OK)
-            convert_to_f32(from, dtype, to, n);
-        return ready;
-    }
-    int64_t piece = (int64_t)(session_chunk_staging(s) / element);
-    tn_status status = TN_OK;
-    for (int64_t i = 0; i < n && status == TN_OK; i += piece) {
-        int64_t count = n - i < piece ? n - i : piece;
-        status = device_download(s->model->target.device, s->staging, (const char *)from + (size_t)i * element,
-                                 (size_t)count * element, err);
-        if (status == TN_OK)
-            convert_to_f32(s->staging, dtype, to + i, count);
-    }
-    return status;
-}
 
 static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
 {
@@ -61,47 +25,16 @@ static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
         const char *from =
             (const char *)hidden->data + (size_t)(b * sink->tokens * width) * tn_dtype_size(hidden->dtype);
         float *to = sink->outputs->hidden[state] + (b * sink->all_tokens + sink->begin) * width;
-        sink->status = fetch(sink->s, from, to, sink->tokens * width, sink->err);
+        sink->status = head_fetch(&sink->s->head, from, to, sink->tokens * width, sink->err);
     }
 }
 
-/* Logits of count rows of the result, beginning at row, to out. */
-static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, float *out)
-{
-    size_t mark = arena_mark(r->arena);
-    tn_tensor x = steps_view(&r->result, 2, (int64_t[]){count, s->shape->hidden});
-    if (x.data)
-        x.data = (char *)x.data + (size_t)(row * s->shape->hidden) * tn_dtype_size(x.dtype);
-    tn_tensor y = s->model->flow->logits(r, s->model->arch_state, &x);
-    if (r->status == TN_OK && !r->arena->measuring)
-        r->status = fetch(s, y.data, out, count * s->shape->vocab, r->err);
-    arena_release(r->arena, mark);
-}
-
-/* Logits that choose no token: says what brought them. */
-static void broken_logits(graph_run *r, const tn_session *s, int64_t row, int64_t token)
-{
-    char where[80] = "the output head gives";
-    if (r->broken == 1)
-        snprintf(where, sizeof where, "the embeddings give");
-    else if (r->broken > 1)
-        snprintf(where, sizeof where, "layer %lld%s",
-                 (long long)(r->broken - 1 < s->shape->layers ? r->broken - 2 : s->shape->layers - 1),
-                 r->broken - 1 >= s->shape->layers ? " or the norm behind it gives" : " gives");
-    r->status = tn_fail(r->err, TN_E_VERIFY, "logits",
-                        "NaN or infinity for token %lld of row %lld; the first stand in what %s; is the "
-                        "checkpoint whole? Try --kernels=none, and --dtype f32",
-                        (long long)token, (long long)row, where);
-}
-
-/* Logits of a real token must be numbers. */
 static void check_logits(graph_run *r, const chunk_sink *sink, int64_t b, int64_t t, int64_t count, const float *logits)
 {
     const tn_session *s = sink->s;
-    for (int64_t i = 0; i < count && r->status == TN_OK && !s->any_logits; i++)
-        if (s->in.index[b * sink->tokens + t + i] >= 0 &&
-            convert_has_broken_logit(logits + i * s->shape->vocab, s->shape->vocab))
-            broken_logits(r, s, b, sink->begin + t + i);
+    for (int64_t i = 0; i < count && !s->any_logits; i++)
+        if (s->in.index[b * sink->tokens + t + i] >= 0)
+            head_check(&s->head, r, logits + i * s->shape->vocab, b, sink->begin + t + i);
 }
 
 /* How many of a chunk's tokens the caller reads: the last ones. */
@@ -121,20 +54,23 @@ static void run_head(graph_run *r, chunk_sink *sink)
         for (int64_t t = 0; logits && t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
             int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
             float *to = logits + (b * sink->all_tokens + sink->begin + t) * vocab;
-            head_block(r, s, first + t, count, to);
+            head_block(&s->head, r, first + t, count, to);
             check_logits(r, sink, b, t, count, to);
         }
         if (last && sink->last) {
-            head_block(r, s, first + tokens - 1, 1, last + b * vocab);
+            head_block(&s->head, r, first + tokens - 1, 1, last + b * vocab);
             check_logits(r, sink, b, sink->tokens - 1, 1, last + b * vocab);
         }
     }
 }
 
-static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
+/* segment: room for that of the run. */
+static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens, run_segment *segment)
 {
     chunk_show(&s->in, tokens, r);
-    r->cache = s->cache.view;
+    *segment = (run_segment){0, tokens, s->cache.view};
+    r->segment = segment;
+    r->segments = 1;
 }
 
 static graph_run start_run(tn_session *s, tn_error *err)
@@ -185,7 +121,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         }
     stay_near(s, tokens);
     if (status == TN_OK)
-        status = chunk_upload(in, tokens, s->rope_length, s->columns, err);
+        status = chunk_upload(in, &(chunk_part){tokens, s->rope_length, s->columns}, 1, err);
     run_media media = {0};
     if (status == TN_OK)
         status = media_chunk(&s->media, sink->begin, tokens, &media, err);
@@ -194,7 +130,8 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
     past_keep(&s->past, tokens, in->ids, in->positions, in->index);
     s->columns += tokens;
     graph_run r = start_run(s, err);
-    set_inputs(&r, s, tokens);
+    run_segment segment;
+    set_inputs(&r, s, tokens, &segment);
     r.wanted = wanted_tokens(sink);
     r.media = media.features.data ? &media : NULL;
     if (sink->outputs->hidden) {
@@ -243,9 +180,10 @@ tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, b
 {
     graph_run r = start_run(s, err);
     run_media media;
+    run_segment segment;
     cache_measure(&s->cache, tokens);
     media_measure(&s->media, tokens, &media);
-    set_inputs(&r, s, tokens);
+    set_inputs(&r, s, tokens, &segment);
     r.wanted = wanted;
     r.media = with_media ? &media : NULL;
     arena_release(&s->arena, 0);
@@ -253,7 +191,7 @@ tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, b
     if (s->shape->no_head)
         return r.status;
     int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
-    head_block(&r, s, 0, block, NULL);
-    head_block(&r, s, 0, 1, NULL);
+    head_block(&s->head, &r, 0, block, NULL);
+    head_block(&s->head, &r, 0, 1, NULL);
     return r.status;
 }

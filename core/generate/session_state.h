@@ -3,6 +3,7 @@
 #define TENON_CORE_SESSION_STATE_H
 
 #include "generate/chunk.h"
+#include "generate/head.h"
 #include "generate/media.h"
 #include "generate/past.h"
 #include "open/model.h"
@@ -27,7 +28,7 @@ struct tn_session {
     int64_t *first;                   /* [B] where that begins in the rows, if it is the chunk; else INT32_MAX */
     session_past past;
     chunk_inputs in; /* of one chunk                                                             */
-    void *staging;   /* of a device without host memory: one block of results, else NULL         */
+    head head;
 };
 
 /* session_chunk.c: the chunk of the call that begins at token begin: count tokens of each row, whose rows are stride
@@ -38,8 +39,5 @@ tn_status session_chunk_run(tn_session *s, const tn_batch *batch, int64_t stride
 /* Runs the model over nothing to see how much of the arena a chunk of tokens needs of which so many are wanted, with
  * pictures or sounds in it or none. */
 tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err);
-
-/* Bytes of a session's staging. */
-size_t session_chunk_staging(const tn_session *s);
 
 #endif

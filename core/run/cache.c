@@ -177,12 +177,17 @@ static tn_status hold_rows(const kv_cache *c, growing *g, int64_t capacity, int6
     return status;
 }
 
+/* How many positions are made usable where so many are needed. */
+static int64_t usable(const kv_cache *c, const cache_kind *kind, int64_t positions)
+{
+    int64_t wanted = (positions + HOLD_STEP - 1) / HOLD_STEP * HOLD_STEP;
+    return wanted > kind->capacity || c->rows * c->layers * 6 > MOST_MAPPINGS ? kind->capacity : wanted;
+}
+
 static tn_status hold_kind(kv_cache *c, int32_t which, int64_t positions, tn_error *err)
 {
     cache_kind *kind = &c->kind[which];
-    int64_t wanted = (positions + HOLD_STEP - 1) / HOLD_STEP * HOLD_STEP;
-    if (wanted > kind->capacity || c->rows * c->layers * 6 > MOST_MAPPINGS)
-        wanted = kind->capacity;
+    int64_t wanted = usable(c, kind, positions);
     tn_status status = TN_OK;
     for (int64_t i = 0; i < c->layers && wanted > kind->held && status == TN_OK; i++) {
         if (c->layer_kind[i] != which)
@@ -219,41 +224,23 @@ size_t cache_held(const kv_cache *c)
     return held;
 }
 
+size_t cache_would_hold(const kv_cache *c, int64_t positions)
+{
+    size_t held = 0;
+    for (int64_t i = 0; i < c->layers; i++) {
+        const cache_kind *kind = &c->kind[c->layer_kind[i]];
+        size_t grown = c->k[i].bytes + c->v[i].bytes + c->index[i].bytes;
+        held += c->device->ops->host_memory ? grown / (size_t)kind->capacity * (size_t)usable(c, kind, positions) : grown;
+        held += tensor_bytes(conv_of(c, i)) + tensor_bytes(state_of(c, i));
+    }
+    return held;
+}
+
 void cache_reset(kv_cache *c)
 {
     memset(c->length, 0, (size_t)c->rows * sizeof *c->length);
     for (int32_t i = 0; i < c->kind_count; i++)
         memset(c->kind[i].kv_index, 0xff, (size_t)(c->rows * c->kind[i].capacity) * sizeof(int32_t));
-}
-
-/* What the token behind `length` sees of a ring must not have been overwritten by later ones. */
-static bool ring_holds(const kv_cache *c, const cache_kind *kind, int64_t length)
-{
-    int64_t oldest = c->length[0] - kind->capacity, first_seen = kind->window > 0 ? length - kind->window + 1 : 0;
-    return oldest <= 0 || first_seen >= oldest;
-}
-
-bool cache_has_states(const kv_cache *c)
-{
-    int64_t i = 0;
-    while (i < c->layers && !c->conv[i] && !c->state[i])
-        i++;
-    return i < c->layers;
-}
-
-const char *cache_rewind(kv_cache *c, int64_t length)
-{
-    if (cache_has_states(c))
-        return "layers keep a state that does not go back";
-    for (int32_t i = 0; i < c->kind_count; i++)
-        if (!ring_holds(c, &c->kind[i], length))
-            return "keys inside a window were overwritten";
-    for (int32_t i = 0; i < c->kind_count; i++)
-        for (int64_t s = 0; s < c->kind[i].capacity; s++)
-            if (c->kind[i].kv_index[s] >= length)
-                c->kind[i].kv_index[s] = -1;
-    c->length[0] = length;
-    return NULL;
 }
 
 int64_t cache_length(const kv_cache *c)

@@ -51,11 +51,25 @@ bool cache_has_states(const kv_cache *c);
  * changed then. */
 const char *cache_rewind(kv_cache *c, int64_t length);
 
+/* Could it go back so far, but for states? */
+bool cache_holds_beginning(const kv_cache *c, int64_t length);
+
+/* to, which is empty and was made like from, receives the first length positions of from's only row; not its states.
+ * TN_DECLINED: they are not there any more, or are not in the host's memory. */
+tn_status cache_copy(kv_cache *to, const kv_cache *from, int64_t length, tn_error *err);
+
+/* The states of all layers in one block of host memory: its size once the cache was used, writing it, and going on from
+ * it behind so many positions. */
+size_t cache_state_bytes(const kv_cache *c);
+tn_status cache_state_save(const kv_cache *c, void *to, tn_error *err);
+tn_status cache_state_load(kv_cache *c, const void *from, int64_t length, tn_error *err);
+
 /* Takes memory for so many positions of each row now. TN_E_MEMORY: the cache is as it was. */
 tn_status cache_hold(kv_cache *c, int64_t positions, tn_error *err);
 
-/* What it holds now. */
+/* What it holds now, and would with so many positions of each row. */
 size_t cache_held(const kv_cache *c);
+size_t cache_would_hold(const kv_cache *c, int64_t positions);
 
 /* The longest row. */
 int64_t cache_length(const kv_cache *c);

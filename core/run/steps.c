@@ -111,12 +111,23 @@ void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, con
     perform_site(r, site, RUN_TENSORS(q, k, &c, &s), RUN_TENSORS(q, k));
 }
 
+/* The places of [B,T,...] that are a segment's. */
+static tn_tensor segment_of(const tn_tensor *x, const run_segment *g)
+{
+    return steps_part(x, 1, g->first, g->tokens);
+}
+
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v)
 {
-    const run_cache *cache = &r->cache[layer];
-    steps_place(r, k, &cache->slot, &cache->full_k);
-    if (v)
-        steps_place(r, v, &cache->slot, &cache->full_v);
+    for (int64_t i = 0; i < r->segments; i++) {
+        const run_cache *cache = &r->segment[i].cache[layer];
+        tn_tensor keys = segment_of(k, &r->segment[i]);
+        steps_place(r, &keys, &cache->slot, &cache->full_k);
+        if (!v)
+            continue;
+        tn_tensor values = segment_of(v, &r->segment[i]);
+        steps_place(r, &values, &cache->slot, &cache->full_v);
+    }
 }
 
 void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to)
@@ -126,9 +137,9 @@ void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const 
 
 /* Tokens of a picture that is longer than the window: piece after piece. */
 static void attend_pieces(graph_run *r, const graph_site *site, const run_cache *cache, const tn_tensor *q,
-                          const tn_tensor *o)
+                          const tn_tensor *places, const tn_tensor *o)
 {
-    int64_t all = cache->slot.shape[1], before = all - r->tokens;
+    int64_t all = cache->slot.shape[1], before = all - q->shape[1];
     size_t bytes = (size_t)tn_tensor_count(&cache->kv_index) * sizeof(int32_t);
     for (int64_t at = 0, number = 0; at < all && r->status == TN_OK; at += cache->piece, number++) {
         int64_t end = at + cache->piece < all ? at + cache->piece : all, begin = at > before ? at : before;
@@ -138,41 +149,73 @@ static void attend_pieces(graph_run *r, const graph_site *site, const run_cache 
         if (begin >= end)
             continue;
         tn_tensor queries = steps_part(q, 1, begin - before, end - begin);
-        tn_tensor index = steps_part(&r->index, 1, begin - before, end - begin);
+        tn_tensor index = steps_part(places, 1, begin - before, end - begin);
         tn_tensor to = steps_part(o, 1, begin - before, end - begin);
         perform_site(r, site, RUN_TENSORS(&queries, &cache->k, &cache->v, &index, &kv_index), RUN_TENSORS(&to));
     }
 }
 
+/* The keys that were chosen for a segment's tokens. */
+static tn_tensor chosen_of(const graph_run *r, int64_t segment)
+{
+    int64_t before = 0, slots = 0;
+    for (int64_t i = 0; i <= segment; i++) {
+        slots = r->segment[i].cache[0].kv_index.shape[1];
+        before += i < segment ? r->rows * r->segment[i].tokens * slots : 0;
+    }
+    tn_tensor part = steps_part(&r->chosen, 0, before, 0);
+    return tn_tensor_dense(part.data, TN_I32, 3, (int64_t[]){r->rows, r->segment[segment].tokens, slots});
+}
+
+static void attend(graph_run *r, const graph_site *site, int64_t segment, int64_t layer, const tn_tensor *all,
+                   const tn_tensor *to)
+{
+    const run_segment *g = &r->segment[segment];
+    const run_cache *cache = &g->cache[layer];
+    bool near = r->near.data && site->site.features & TN_HAS_WINDOW;
+    tn_tensor q = segment_of(all, g), o = segment_of(to, g), index = segment_of(near ? &r->near : &r->index, g);
+    if (site->site.features & TN_HAS_CHOSEN_KEYS) {
+        tn_tensor chosen = chosen_of(r, segment);
+        perform_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index, &chosen),
+                     RUN_TENSORS(&o));
+    } else if (cache->piece > 0) {
+        attend_pieces(r, site, cache, &q, &index, &o);
+    } else {
+        perform_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index), RUN_TENSORS(&o));
+    }
+}
+
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q)
 {
-    const run_cache *cache = &r->cache[layer];
-    int64_t heads = q->shape[2], dim = cache->v.shape[3];
+    int64_t heads = q->shape[2], dim = r->segment[0].cache[layer].v.shape[3];
     tn_tensor o = steps_take(r, r->dtype, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
-    const tn_tensor *index = r->near.data && site->site.features & TN_HAS_WINDOW ? &r->near : &r->index;
-    if (site->site.features & TN_HAS_CHOSEN_KEYS)
-        perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, &r->index, &cache->kv_index, &r->chosen),
-                     RUN_TENSORS(&o));
-    else if (cache->piece > 0)
-        attend_pieces(r, site, cache, q, &o);
-    else
-        perform_site(r, site, RUN_TENSORS(q, &cache->k, &cache->v, index, &cache->kv_index), RUN_TENSORS(&o));
+    for (int64_t i = 0; i < r->segments; i++)
+        if (r->segment[i].tokens > 0)
+            attend(r, site, i, layer, q, &o);
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
 }
 
 void steps_choose_keys(graph_run *r, const tn_site *site, int64_t layer, const tn_tensor *q, const tn_tensor *k,
                        const tn_tensor *w)
 {
-    const run_cache *cache = &r->cache[layer];
-    tn_tensor weights = steps_view(w, 3, (int64_t[]){r->rows, r->tokens, q->shape[2]});
-    steps_place(r, k, &cache->slot, &cache->full_index);
-    perform_step(r, TN_OP_CHOOSE_KEYS, site, RUN_TENSORS(q, &cache->index, &weights, &r->index, &cache->kv_index),
-                 RUN_TENSORS(&r->chosen));
+    tn_tensor all = steps_view(w, 3, (int64_t[]){r->rows, r->tokens, q->shape[2]});
+    for (int64_t i = 0; i < r->segments; i++) {
+        const run_segment *g = &r->segment[i];
+        const run_cache *cache = &g->cache[layer];
+        tn_tensor keys = segment_of(k, g), queries = segment_of(q, g), weights = segment_of(&all, g);
+        tn_tensor index = segment_of(&r->index, g), chosen = chosen_of(r, i);
+        steps_place(r, &keys, &cache->slot, &cache->full_index);
+        perform_step(r, TN_OP_CHOOSE_KEYS, site,
+                     RUN_TENSORS(&queries, &cache->index, &weights, &index, &cache->kv_index), RUN_TENSORS(&chosen));
+    }
 }
 
 void steps_chosen_room(graph_run *r)
 {
-    r->chosen = steps_take(r, TN_I32, 3, (int64_t[]){r->rows, r->tokens, r->cache[0].kv_index.shape[1]});
+    int64_t count = 0;
+    for (int64_t i = 0; i < r->segments; i++)
+        count += r->rows * r->segment[i].tokens * r->segment[i].cache[0].kv_index.shape[1];
+    r->chosen = steps_take(r, TN_I32, 1, &count);
 }
 
 void steps_stream_mix(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *c)
@@ -280,6 +323,12 @@ void steps_narrow(graph_run *r, int64_t tokens)
     r->index = steps_part(&r->index, 1, r->tokens - tokens, tokens);
     if (r->near.data)
         r->near = steps_part(&r->near, 1, r->tokens - tokens, tokens);
+    int64_t gone = r->tokens - tokens;
+    for (int64_t i = 0; i < r->segments; i++) {
+        run_segment *g = &r->segment[i];
+        int64_t begin = g->first > gone ? g->first : gone, end = g->first + g->tokens;
+        *g = (run_segment){begin - gone, end > begin ? end - begin : 0, g->cache};
+    }
     r->tokens = tokens;
 }
 

@@ -13,35 +13,53 @@ tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, 
     return steps_short_conv_part(r, site, layer, x, 0);
 }
 
+/* The places of [B,T,...] that are a segment's. */
+static tn_tensor part(const tn_tensor *x, const run_segment *g)
+{
+    return steps_part(x, 1, g->first, g->tokens);
+}
+
 tn_tensor steps_short_conv_part(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x,
                                 int64_t channel)
 {
-    tn_tensor state = steps_part(&r->cache[layer].conv, 1, channel, x->shape[1]);
     int64_t shape[3] = {r->rows, r->tokens, x->shape[1]};
     tn_tensor y = steps_take(r, r->dtype, 3, shape);
     tn_tensor rows = tn_tensor_dense(x->data, x->dtype, 3, shape);
     rows.stride[0] = r->tokens * x->stride[0];
     rows.stride[1] = x->stride[0];
-    perform(r, site, RUN_TENSORS(&rows, &state, &r->index), RUN_TENSORS(&y, &state));
+    for (int64_t i = 0; i < r->segments; i++) {
+        const run_segment *g = &r->segment[i];
+        tn_tensor state = steps_part(&g->cache[layer].conv, 1, channel, x->shape[1]);
+        tn_tensor from = part(&rows, g), index = part(&r->index, g), to = part(&y, g);
+        perform(r, site, RUN_TENSORS(&from, &state, &index), RUN_TENSORS(&to, &state));
+    }
     return steps_view(&y, 2, (int64_t[]){r->rows * r->tokens, x->shape[1]});
 }
 
 tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, const steps_delta *in)
 {
-    const run_cache *cache = &r->cache[layer];
     tn_tensor o = steps_take(r, r->dtype, 4, in->v.shape);
-    perform(r, site, RUN_TENSORS(&in->v, &cache->state, &in->q, &in->k, &in->a, &in->b, &r->index),
-            RUN_TENSORS(&o, &cache->state));
+    for (int64_t i = 0; i < r->segments; i++) {
+        const run_segment *g = &r->segment[i];
+        const tn_tensor *state = &g->cache[layer].state;
+        tn_tensor v = part(&in->v, g), q = part(&in->q, g), k = part(&in->k, g), a = part(&in->a, g);
+        tn_tensor b = part(&in->b, g), index = part(&r->index, g), to = part(&o, g);
+        perform(r, site, RUN_TENSORS(&v, state, &q, &k, &a, &b, &index), RUN_TENSORS(&to, state));
+    }
     return o;
 }
 
 tn_tensor steps_scan(graph_run *r, const graph_site *site, int64_t layer, const steps_scan_inputs *in)
 {
-    const run_cache *cache = &r->cache[layer];
     bool wide = site->site.features & TN_HAS_F32_RESULT;
     tn_tensor y = steps_take(r, wide ? TN_F32 : r->dtype, 4, in->x.shape);
-    perform(r, site, RUN_TENSORS(&in->x, &cache->state, &in->b, &in->c, &in->dt, &r->index),
-            RUN_TENSORS(&y, &cache->state));
+    for (int64_t i = 0; i < r->segments; i++) {
+        const run_segment *g = &r->segment[i];
+        const tn_tensor *state = &g->cache[layer].state;
+        tn_tensor x = part(&in->x, g), b = part(&in->b, g), c = part(&in->c, g), dt = part(&in->dt, g);
+        tn_tensor index = part(&r->index, g), to = part(&y, g);
+        perform(r, site, RUN_TENSORS(&x, state, &b, &c, &dt, &index), RUN_TENSORS(&to, state));
+    }
     return y;
 }
 

@@ -19,6 +19,7 @@
 #include <tenon/continue.h>
 #include <tenon/device.h>
 #include <tenon/embed.h>
+#include <tenon/engine.h>
 #include <tenon/error.h>
 #include <tenon/file.h>
 #include <tenon/grammar.h>

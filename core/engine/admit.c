@@ -1,0 +1,232 @@
+/* Who has a place and memory: the oldest first; what others have computed is taken over; who must give way is computed
+ * again later, to the same text. */
+#include "engine/engine_state.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Beginnings shorter than this are not worth a copy. */
+enum { LEAST_SHARED = 16 };
+
+/* Tokens that a sequence is to have room for behind its prompt when it enters. */
+enum { RESERVE = 64 };
+
+size_t admit_held(const tn_engine *e)
+{
+    size_t held = 0;
+    for (int64_t i = 0; i < e->running_count; i++)
+        held += text_held(&e->running[i]->text);
+    for (int64_t i = 0; i < e->kept_count; i++)
+        held += text_held(e->kept[i]);
+    return held;
+}
+
+/* ---- kept texts ----------------------------------------------------------------------------------- */
+
+static void forget(tn_engine *e, int64_t kept)
+{
+    text_close(e->kept[kept]);
+    free(e->kept[kept]);
+    e->kept[kept] = e->kept[--e->kept_count];
+}
+
+/* The one that was not used for the longest time; -1: there is none but `but`. */
+static int64_t oldest(const tn_engine *e, const text *but)
+{
+    int64_t found = -1;
+    for (int64_t i = 0; i < e->kept_count; i++)
+        if (e->kept[i] != but && (found < 0 || e->kept[i]->used < e->kept[found]->used))
+            found = i;
+    return found;
+}
+
+/* Kept texts make room for so many bytes more, but not `but`. false: there is none yet. */
+static bool make_room(tn_engine *e, size_t more, const text *but)
+{
+    size_t held = admit_held(e);
+    for (int64_t i; held + more > e->cache_bytes && (i = oldest(e, but)) >= 0;) {
+        held -= text_held(e->kept[i]);
+        forget(e, i);
+    }
+    return held + more <= e->cache_bytes;
+}
+
+static void keep(tn_engine *e, text *t)
+{
+    text *copy = t->fed > 0 && t->cache.device ? malloc(sizeof *copy) : NULL;
+    if (copy && e->kept_count == ENGINE_KEPT)
+        forget(e, oldest(e, NULL));
+    if (!copy)
+        return;
+    *copy = *t;
+    copy->count = copy->fed;
+    copy->used = (uint64_t)e->info.steps;
+    *t = (text){0};
+    e->kept[e->kept_count++] = copy;
+}
+
+/* ---- leaving -------------------------------------------------------------------------------------- */
+
+static void take_out(tn_engine *e, int64_t running)
+{
+    memmove(e->running + running, e->running + running + 1,
+            (size_t)(e->running_count - running - 1) * sizeof *e->running);
+    e->running_count--;
+}
+
+void admit_leave(tn_engine *e, int64_t running)
+{
+    sequence *s = e->running[running];
+    take_out(e, running);
+    if (s->result.status == TN_OK || s->result.status == TN_E_CANCELLED)
+        keep(e, &s->text);
+    sequence_free(s);
+}
+
+/* A running sequence waits again, before all others, and will be computed anew. waiting has room for it. */
+static void put_back(tn_engine *e, int64_t running)
+{
+    sequence *s = e->running[running];
+    take_out(e, running);
+    text_drop_cache(&s->text);
+    memmove(e->waiting + 1, e->waiting, (size_t)e->waiting_count * sizeof *e->waiting);
+    e->waiting[0] = s;
+    e->waiting_count++;
+    e->info.preempted++;
+}
+
+bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
+{
+    tn_error err = TN_ERROR_INIT;
+    for (;;) {
+        size_t now = text_held(&s->text), then = text_would_hold(&s->text, tokens);
+        size_t more = then > now ? then - now : 0;
+        tn_status status = make_room(e, more, NULL) ? cache_hold(&s->text.cache, tokens, &err) : TN_E_MEMORY;
+        if (status == TN_OK)
+            return true;
+        int64_t youngest = e->running_count - 1;
+        if (youngest == 0) { /* alone, and there is not enough for it                              */
+            if (err.code == TN_OK)
+                tn_fail(&err, TN_E_MEMORY, "KV cache", "%lld tokens need more than the %zu MiB that the cache may take",
+                        (long long)tokens, e->cache_bytes >> 20);
+            sequence_end(s, TN_E_MEMORY, &err);
+            return false;
+        }
+        bool itself = e->running[youngest] == s;
+        put_back(e, youngest);
+        if (itself)
+            return false;
+        tn_error_clear(&err);
+    }
+}
+
+/* ---- entering ------------------------------------------------------------------------------------- */
+
+/* A text that the sequence can begin with. */
+typedef struct beginning {
+    text *from;
+    int64_t length;
+    bool kept; /* nobody else uses it                                                                  */
+    bool soon; /* a running sequence is just computing more that they have in common                     */
+} beginning;
+
+static beginning find_beginning(const tn_engine *e, const sequence *s)
+{
+    beginning best = {0};
+    for (int64_t i = 0; i < e->kept_count; i++) {
+        int64_t n = text_shared(&e->maker, e->kept[i], &s->text);
+        if (n > best.length)
+            best = (beginning){e->kept[i], n, true, false};
+    }
+    int64_t promised = 0;
+    for (int64_t i = 0; i < e->running_count; i++) {
+        sequence *other = e->running[i];
+        int64_t n = text_shared(&e->maker, &other->text, &s->text);
+        if (n > best.length)
+            best = (beginning){&other->text, n, false, false};
+        int64_t common = text_common(&other->text, &s->text);
+        common = common < other->prompt ? common : other->prompt;
+        if (other->text.fed < common && common > promised)
+            promised = common;
+    }
+    best.soon = promised >= best.length + 4 * LEAST_SHARED && !e->replays;
+    return best;
+}
+
+static void begin_ropes(tn_engine *e, sequence *s)
+{
+    const model_shape *shape = e->maker.shape;
+    int64_t length = e->replays ? s->prompt : s->text.count;
+    for (int32_t i = 0; i < shape->rope_count; i++)
+        s->text.rope_length[i] = rope_tables_length(&shape->rope[i], 0, length);
+}
+
+/* Gives it keys: those of the beginning, or none. */
+static tn_status give_keys(tn_engine *e, sequence *s, const beginning *b, tn_error *err)
+{
+    tn_status status = TN_DECLINED;
+    if (b->length >= LEAST_SHARED) {
+        b->from->used = (uint64_t)e->info.steps;
+        bool nearly_all = b->kept && b->length * 10 >= b->from->fed * 9;
+        status = nearly_all && !e->has_states ? text_take(&s->text, b->from, b->length, err)
+                                              : text_copy(&s->text, &e->maker, b->from, b->length, err);
+        for (int64_t i = e->kept_count - 1; i >= 0; i--)
+            if (!e->kept[i]->cache.device)
+                forget(e, i);
+    }
+    if (status == TN_OK) {
+        s->cached = s->begun ? s->cached : s->text.fed < s->prompt ? s->text.fed : s->prompt;
+        e->info.prefix_hits += s->begun ? 0 : s->cached;
+        return TN_OK;
+    }
+    tn_error_clear(err);
+    return text_open_cache(&s->text, &e->maker, err);
+}
+
+static void drop_first_waiting(tn_engine *e)
+{
+    memmove(e->waiting, e->waiting + 1, (size_t)(e->waiting_count - 1) * sizeof *e->waiting);
+    e->waiting_count--;
+}
+
+/* The first of those that wait. false: not now. */
+static bool enter(tn_engine *e)
+{
+    sequence *s = e->waiting[0];
+    tn_error err = TN_ERROR_INIT;
+    bool whole = s->on_prompt_logits && s->heard < s->prompt;
+    beginning b = whole ? (beginning){0} : find_beginning(e, s);
+    if (b.soon)
+        return false;
+    int64_t tokens = s->text.count + RESERVE < e->maker.context ? s->text.count + RESERVE : e->maker.context;
+    size_t more = text_would_hold(&e->sample, tokens);
+    if (!make_room(e, more, b.from)) { /* perhaps by giving up what it would have begun with            */
+        if (e->running_count > 0 && !make_room(e, more, NULL))
+            return false;
+        make_room(e, more, NULL);
+        b = (beginning){0};
+    }
+    tn_status status = give_keys(e, s, &b, &err);
+    drop_first_waiting(e);
+    if (status != TN_OK) {
+        sequence_end(s, status, &err);
+        sequence_free(s);
+        return true;
+    }
+    begin_ropes(e, s);
+    if (!s->begun) {
+        s->started = clock_seconds();
+        e->info.prefix_queries += s->prompt;
+    }
+    s->begun = true;
+    e->running[e->running_count++] = s;
+    return true;
+}
+
+void admit_sequences(tn_engine *e)
+{
+    while (e->waiting_count > 0 && e->running_count < e->sequences && enter(e))
+        ;
+}

@@ -1,0 +1,232 @@
+/* A run over pieces of texts: all of their tokens are one row, in which each piece has keys and states of its own. */
+#include "engine/compute.h"
+
+#include "generate/media.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a run --------------------------------------------------------------------------------------- */
+
+/* Token by token what the pieces bring, and room for their keys. */
+static tn_status enter(compute *c, const compute_part *parts, int64_t count, tn_error *err)
+{
+    const media none = {.shape = c->shape};
+    tn_status status = TN_OK;
+    int64_t at = 0;
+    for (int64_t i = 0; i < count && status == TN_OK; at += parts[i].tokens, i++) {
+        text *t = parts[i].text;
+        int64_t n = parts[i].tokens;
+        status = cache_advance(&t->cache, n, NULL, 0, c->in.index + at, err);
+        for (int64_t k = 0; k < n; k++) {
+            c->in.ids[at + k] = media_id(&none, t->tokens[t->fed + k]);
+            for (int a = 0; a < ROPE_AXES; a++)
+                c->in.positions[at + k][a] = (float)(t->fed + k);
+        }
+        c->segment[i] = (run_segment){at, n, t->cache.view};
+        c->part[i] = (chunk_part){n, t->rope_length, t->fed};
+    }
+    return status == TN_OK ? chunk_upload(&c->in, c->part, count, err) : status;
+}
+
+typedef struct handing {
+    compute *c;
+    const compute_part *parts;
+    int64_t count, before; /* tokens of the run, and those of its beginning that have no result          */
+    compute_sink *sink;
+    void *ctx;
+} handing;
+
+/* Rows of the result, of tokens that follow one another, of which `first` is the one of parts[part] at position. */
+static void hand_rows(graph_run *r, const handing *h, int64_t first, int64_t part, int64_t rows)
+{
+    compute *c = h->c;
+    int64_t vocab = c->shape->vocab, at = part, place = first - c->segment[part].first;
+    head_block(&c->head, r, first - h->before, rows, c->logits);
+    for (int64_t i = 0; i < rows && r->status == TN_OK; i++, place++) {
+        while (place == h->parts[at].tokens) {
+            at++;
+            place = 0;
+        }
+        tn_error why = TN_ERROR_INIT;
+        graph_run look = {.err = &why, .broken = r->broken};
+        int64_t position = h->parts[at].text->fed + place;
+        head_check(&c->head, &look, c->logits + i * vocab, 0, position);
+        h->sink(h->ctx, at, position, c->logits + i * vocab, look.status == TN_OK ? NULL : &why);
+    }
+}
+
+static bool is_wanted(const compute_part *part, int64_t place)
+{
+    return place >= part->tokens - part->wanted;
+}
+
+/* All wanted rows, in blocks of those that lie together. */
+static void hand_out(graph_run *r, const handing *h)
+{
+    int64_t block = 0, first = 0, first_part = 0, token = 0;
+    for (int64_t i = 0; i < h->count; i++)
+        for (int64_t t = 0; t < h->parts[i].tokens; t++, token++) {
+            bool wanted = is_wanted(&h->parts[i], t);
+            if (block > 0 && (!wanted || block == HEAD_ROWS)) {
+                hand_rows(r, h, first, first_part, block);
+                block = 0;
+            }
+            if (wanted && block++ == 0) {
+                first = token;
+                first_part = i;
+            }
+        }
+    if (block > 0)
+        hand_rows(r, h, first, first_part, block);
+}
+
+/* The last tokens of the run that hold all wanted ones. */
+static int64_t wanted_tokens(const compute_part *parts, int64_t count)
+{
+    int64_t wanted = 0, behind = 0;
+    for (int64_t i = count - 1; i >= 0; behind += parts[i].tokens, i--)
+        wanted = parts[i].wanted > 0 ? behind + parts[i].wanted : wanted;
+    return wanted;
+}
+
+static graph_run start(compute *c, int64_t tokens, int64_t segments, tn_error *err)
+{
+    graph_run r = {.device = c->model->target.device,
+                   .arena = &c->arena,
+                   .dtype = c->model->dtype,
+                   .segment = c->segment,
+                   .segments = segments,
+                   .err = err};
+    chunk_show(&c->in, tokens, &r);
+    arena_release(&c->arena, 0);
+    return r;
+}
+
+static tn_status run_parts(compute *c, const compute_part *parts, int64_t count, compute_sink *sink, void *ctx,
+                           tn_error *err)
+{
+    tn_status status = enter(c, parts, count, err);
+    if (status != TN_OK)
+        return status;
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < count; i++)
+        tokens += parts[i].tokens;
+    graph_run r = start(c, tokens, count, err);
+    r.wanted = wanted_tokens(parts, count);
+    c->model->flow->forward(&r, c->model->arch_state);
+    if (r.status == TN_OK && r.wanted > 0) {
+        const handing h = {c, parts, count, tokens - r.result.shape[0], sink, ctx};
+        for (int64_t i = 0, at = 0; i < count; at += parts[i].tokens, i++)
+            c->segment[i].first = at; /* which the run has narrowed                                  */
+        hand_out(&r, &h);
+    }
+    if (r.status == TN_OK)
+        r.status = device_sync(c->model->target.device, err);
+    return r.status;
+}
+
+tn_status compute_run(compute *c, const compute_part *parts, int64_t count, compute_sink *sink, void *ctx,
+                      tn_error *err)
+{
+    int32_t limit = threads_limit(c->threads);
+    guest_watch_begin(&c->watch);
+    tn_status status = run_parts(c, parts, count, sink, ctx, err);
+    guest_watch_end(&c->watch);
+    threads_limit(limit);
+    for (int64_t i = 0; i < count && status == TN_OK; i++)
+        parts[i].text->fed += parts[i].tokens;
+    return model_files_check(c->model, status, err);
+}
+
+/* ---- its size ------------------------------------------------------------------------------------- */
+
+/* Views of a full cache for calls of one token, and of several. */
+typedef struct measured {
+    text one, several;
+} measured;
+
+static tn_status measure(compute *c, measured *m, int64_t singles, int64_t tokens, bool all, tn_error *err)
+{
+    int64_t count = 0, at = 0;
+    if (tokens > 0) {
+        cache_measure(&m->several.cache, tokens);
+        c->segment[count++] = (run_segment){0, tokens, m->several.cache.view};
+        at = tokens;
+    }
+    cache_measure(&m->one.cache, 1);
+    for (int64_t i = 0; i < singles; i++)
+        c->segment[count++] = (run_segment){at++, 1, m->one.cache.view};
+    graph_run r = start(c, at, count, err);
+    r.wanted = all ? at : singles + (tokens > 0);
+    c->model->flow->forward(&r, c->model->arch_state);
+    int64_t rows = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
+    head_block(&c->head, &r, 0, rows, NULL);
+    head_block(&c->head, &r, 0, 1, NULL);
+    return r.status;
+}
+
+static tn_status size_arena(compute *c, const text_maker *maker, int64_t budget, tn_error *err)
+{
+    measured m = {0};
+    tn_status status = arena_init(&c->arena, c->model->target.device, 0, err);
+    if (status == TN_OK)
+        status = text_open_cache(&m.one, maker, err);
+    if (status == TN_OK)
+        status = text_open_cache(&m.several, maker, err);
+    for (int64_t singles = 0; singles <= c->most_parts && status == TN_OK; singles++) {
+        bool some = singles == 0 || singles == 1 || singles + 1 >= c->most_parts;
+        if (singles > 0)
+            status = measure(c, &m, singles, 0, true, err);
+        for (int64_t n = 1; some && singles < c->most_parts && status == TN_OK && n <= budget;
+             n = n < budget && n * 2 > budget ? budget : n * 2)
+            for (int all = 0; all < 2 && status == TN_OK; all++)
+                status = measure(c, &m, singles, n, all, err);
+    }
+    text_close(&m.one);
+    text_close(&m.several);
+    size_t size = c->arena.peak;
+    arena_close(&c->arena);
+    /* Between the sizes that were measured others may take a little more. */
+    return status == TN_OK ? arena_init(&c->arena, c->model->target.device, size + size / 16 + 65536, err) : status;
+}
+
+tn_status compute_init(compute *c, tn_model *model, const text_maker *maker, int64_t most_parts, int64_t most_tokens,
+                       tn_error *err)
+{
+    const device *device = model->target.device;
+    *c = (compute){.model = model,
+                   .shape = maker->shape,
+                   .most_parts = most_parts,
+                   .most_tokens = most_tokens,
+                   .threads = tn_thread_count()};
+    c->logits = malloc((size_t)HEAD_ROWS * (size_t)maker->shape->vocab * sizeof *c->logits);
+    c->segment = calloc((size_t)most_parts, sizeof *c->segment);
+    c->part = calloc((size_t)most_parts, sizeof *c->part);
+    tn_status status = c->logits && c->segment && c->part
+                           ? TN_OK
+                           : tn_fail(err, TN_E_MEMORY, "engine", "out of memory; use fewer sequences");
+    if (status == TN_OK)
+        status = chunk_init(&c->in, device, model->dtype, maker->shape, 1, most_tokens, err);
+    if (status == TN_OK)
+        status = head_init(&c->head, model, maker->shape, HEAD_ROWS, err);
+    if (status == TN_OK)
+        status = size_arena(c, maker, most_tokens - most_parts, err);
+    guest_watch_open(&c->watch, device, model->target.graph);
+    return status;
+}
+
+void compute_close(compute *c)
+{
+    if (!c->model)
+        return;
+    device_sync(c->model->target.device, NULL);
+    guest_watch_close(&c->watch);
+    arena_close(&c->arena);
+    chunk_close(&c->in);
+    head_close(&c->head);
+    free(c->logits);
+    free(c->segment);
+    free(c->part);
+    *c = (compute){0};
+}

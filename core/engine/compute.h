@@ -1,0 +1,45 @@
+/* Inside core: pieces of several texts in one run of the model. */
+#ifndef TENON_CORE_COMPUTE_H
+#define TENON_CORE_COMPUTE_H
+
+#include "engine/text.h"
+#include "generate/chunk.h"
+#include "generate/head.h"
+#include "run/guest.h"
+
+/* The next tokens of a text, which its cache has room for. */
+typedef struct compute_part {
+    text *text;
+    int64_t tokens;
+    int64_t wanted; /* the last so many, whose logits are handed out                                  */
+} compute_part;
+
+/* Logits behind the token at position of parts[part]; they may be changed. ok: they are numbers, else err says why
+ * not. */
+typedef void compute_sink(void *ctx, int64_t part, int64_t position, float *logits, const tn_error *err);
+
+typedef struct compute {
+    const tn_model *model;
+    const model_shape *shape;
+    int64_t most_parts, most_tokens; /* of a run                                                     */
+    int32_t threads;                 /* that the arena is sized for                                     */
+    guest_watch watch;
+    arena arena;
+    chunk_inputs in;
+    head head;
+    float *logits;      /* [HEAD_ROWS, vocab]                                                          */
+    run_segment *segment; /* [most_parts]                                                              */
+    chunk_part *part;     /* [most_parts]                                                              */
+} compute;
+
+/* maker: of the texts. compute_close is due also after a failure. */
+tn_status compute_init(compute *c, tn_model *model, const text_maker *maker, int64_t most_parts, int64_t most_tokens,
+                       tn_error *err);
+void compute_close(compute *c);
+
+/* Feeds the parts. Those whose logits are wanted had better be the last ones, since what comes behind the first wanted
+ * token is computed to the end. After an error the texts' caches are worth nothing. */
+tn_status compute_run(compute *c, const compute_part *parts, int64_t count, compute_sink *sink, void *ctx,
+                      tn_error *err);
+
+#endif

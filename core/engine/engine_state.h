@@ -1,0 +1,47 @@
+/* What an engine is: for the files of this folder alone. */
+#ifndef TENON_CORE_ENGINE_STATE_H
+#define TENON_CORE_ENGINE_STATE_H
+
+#include "engine/compute.h"
+#include "engine/sequence.h"
+
+/* Texts of ended sequences, for those that begin alike. */
+enum { ENGINE_KEPT = 256 };
+
+struct tn_engine {
+    tn_model *model;
+    text_maker maker;
+    sequence_limits limits;
+    tn_model_info model_info;
+    int64_t sequences, budget;
+    size_t cache_bytes;
+    bool has_states, replays; /* the model's layers keep states; what was generated goes in again one by one     */
+    text sample; /* whose cache is never used: for sizes                                               */
+    compute compute;
+    sequence **waiting; /* in order; owned                                                                 */
+    int64_t waiting_count, waiting_capacity;
+    sequence **running; /* [sequences], the oldest first; owned                                            */
+    int64_t running_count;
+    text *kept[ENGINE_KEPT];
+    int64_t kept_count;
+    compute_part *part; /* [sequences] of this step                                                      */
+    sequence **of_part; /* [sequences]                                                                  */
+    int64_t part_count;
+    uint64_t next_id;
+    tn_engine_info info;
+};
+
+/* admit.c: lets waiting sequences in, as far as there are places and memory. */
+void admit_sequences(tn_engine *e);
+
+/* admit.c: memory for a running sequence with so many tokens; others may lose theirs: kept texts, then the youngest
+ * sequences, which wait again. false: it was the sequence itself that gave way, or ended. */
+bool admit_room(tn_engine *e, sequence *s, int64_t tokens);
+
+/* admit.c: a running sequence has ended: its place is free, and its text is kept. It is freed. */
+void admit_leave(tn_engine *e, int64_t running);
+
+/* admit.c: bytes of all texts. */
+size_t admit_held(const tn_engine *e);
+
+#endif

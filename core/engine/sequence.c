@@ -1,0 +1,152 @@
+/* One sequence: taking it, choosing its tokens, ending it. */
+#include "engine/sequence.h"
+
+#include "base/clock.h"
+#include "base/structs.h"
+
+#include <stdlib.h>
+
+static tn_status check_prompt(const tn_engine_request *r, const sequence_limits *limits, tn_error *err)
+{
+    if (r->prompt_count < 1)
+        return tn_fail(err, TN_E_INPUT, "input", "the prompt is empty; give at least one token");
+    if (r->prompt_count > limits->context)
+        return tn_fail(err, TN_E_INPUT, "input", "%lld tokens do not fit into the context of %lld",
+                       (long long)r->prompt_count, (long long)limits->context);
+    for (int64_t i = 0; i < r->prompt_count; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= limits->vocab)
+            return tn_fail(err, TN_E_INPUT, "input", "token id %lld at position %lld is outside the vocabulary of %lld",
+                           (long long)r->prompt[i], (long long)i, (long long)limits->vocab);
+    return TN_OK;
+}
+
+sequence *sequence_new(const tn_engine_request *request, const sequence_limits *limits, tn_error *err)
+{
+    tn_engine_request r = {0};
+    tn_status status = structs_take(&r, sizeof r, request, "tn_engine_request", err);
+    if (status == TN_OK && (!r.prompt || !r.options || !r.on_end))
+        status = structs_missing(!r.prompt ? "tn_engine_request.prompt" : !r.options ? "tn_engine_request.options"
+                                                                                     : "tn_engine_request.on_end",
+                                 err);
+    if (status == TN_OK)
+        status = check_prompt(&r, limits, err);
+    if (status != TN_OK)
+        return NULL;
+    sequence *s = calloc(1, sizeof *s);
+    if (!s) {
+        tn_fail(err, TN_E_MEMORY, "engine", "out of memory");
+        return NULL;
+    }
+    s->prompt = r.prompt_count;
+    s->text.salt = r.salt;
+    s->on_prompt_logits = r.on_prompt_logits;
+    s->on_end = r.on_end;
+    s->added = clock_seconds();
+    s->result = (tn_engine_result){.size = sizeof s->result, .error = TN_ERROR_INIT};
+    status = structs_take(&s->options, sizeof s->options, r.options, "tn_generate_options", err);
+    if (status == TN_OK && s->options.max_tokens < 0)
+        status = tn_fail(err, TN_E_USAGE, "max_tokens", "%lld tokens cannot be written",
+                         (long long)s->options.max_tokens);
+    if (status == TN_OK)
+        status = sample_init(&s->sampler, &s->options, limits->vocab, err);
+    if (status == TN_OK)
+        status = sample_see(&s->sampler, r.prompt, r.prompt_count, err);
+    if (status == TN_OK)
+        status = text_append(&s->text, r.prompt, r.prompt_count, err);
+    if (status == TN_OK)
+        return s;
+    sequence_free(s);
+    return NULL;
+}
+
+void sequence_free(sequence *s)
+{
+    if (!s)
+        return;
+    sample_close(&s->sampler);
+    text_close(&s->text);
+    free(s);
+}
+
+int64_t sequence_left(const sequence *s, bool replays)
+{
+    int64_t known = s->text.count - s->text.fed;
+    if (!replays)
+        return known;
+    return s->text.fed < s->prompt ? s->prompt - s->text.fed : known > 0;
+}
+
+void sequence_end(sequence *s, tn_status status, const tn_error *err)
+{
+    if (s->ended)
+        return;
+    double now = clock_seconds();
+    s->ended = true;
+    s->result.status = status;
+    if (status != TN_OK && err)
+        s->result.error = *err;
+    s->result.cached = s->cached;
+    s->result.queue_seconds = (s->begun ? s->started : now) - s->added;
+    s->result.prompt_seconds = s->begun ? (s->answered > 0 ? s->answered : now) - s->started : 0;
+    s->result.decode_seconds = s->answered > 0 ? now - s->answered : 0;
+    s->on_end(s->options.ctx, &s->result);
+}
+
+static bool is_eos(const sequence_limits *limits, int64_t id)
+{
+    for (size_t i = 0; i < limits->eos_count; i++)
+        if (limits->eos_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Hands a token out; false: the caller wants no more. */
+static bool tell(const sequence *s, int64_t id)
+{
+    const tn_generate_options *o = &s->options;
+    bool stopped = o->on_token && o->on_token(o->ctx, id) != 0;
+    return (!o->on_row_token || o->on_row_token(o->ctx, 0, id) == TN_NEXT_TOKEN) && !stopped;
+}
+
+static void stop(sequence *s, tn_stop why)
+{
+    s->result.stop = why;
+    sequence_end(s, TN_OK, NULL);
+}
+
+void sequence_choose(sequence *s, const sequence_limits *limits, float *logits)
+{
+    const tn_generate_options *o = &s->options;
+    tn_error err = TN_ERROR_INIT;
+    int64_t position = s->text.count, id = 0;
+    if (s->answered == 0)
+        s->answered = clock_seconds();
+    if (o->max_tokens == 0) {
+        stop(s, TN_STOP_LENGTH);
+        return;
+    }
+    if (o->on_logits && o->on_logits(o->ctx, 0, s->result.count, logits, limits->vocab) != TN_NEXT_TOKEN) {
+        stop(s, TN_STOP_CALLBACK);
+        return;
+    }
+    sample_penalise(&s->sampler, logits);
+    tn_status status = sample_pick(&s->sampler, logits, position, &id, &err);
+    if (status == TN_OK)
+        status = sample_see(&s->sampler, &id, 1, &err);
+    if (status == TN_OK)
+        status = text_append(&s->text, &id, 1, &err);
+    if (status != TN_OK) {
+        sequence_end(s, status, &err);
+        return;
+    }
+    s->result.count++;
+    bool goes_on = tell(s, id);
+    if (is_eos(limits, id) && !o->ignore_eos)
+        stop(s, TN_STOP_EOS);
+    else if (!goes_on)
+        stop(s, TN_STOP_CALLBACK);
+    else if (s->result.count == o->max_tokens)
+        stop(s, TN_STOP_LENGTH);
+    else if (position >= limits->context)
+        stop(s, TN_STOP_CONTEXT);
+}

@@ -1,0 +1,181 @@
+/* A step: what each sequence feeds, the run, and what comes of it. */
+#include "engine/engine_state.h"
+
+#include "base/structs.h"
+
+#include <string.h>
+
+/* Prompts of models whose layers keep states are cut at multiples of this, so that a state behind so many tokens is
+ * always the same. */
+enum { STATE_GRID = 512 };
+
+/* ---- what is fed ---------------------------------------------------------------------------------- */
+
+static bool is_answering(const sequence *s)
+{
+    return s->text.fed >= s->prompt && s->text.count - s->text.fed == 1;
+}
+
+/* Tokens of a sequence in this step, where so many are left of the budget; first: no other prompt is in it. */
+static int64_t piece_of(const tn_engine *e, const sequence *s, int64_t budget, bool first)
+{
+    int64_t left = sequence_left(s, e->replays), fed = s->text.fed;
+    if (left <= 1)
+        return left;
+    if (!e->has_states || fed >= s->prompt)
+        return left < budget ? left : budget;
+    int64_t cut = (fed / STATE_GRID + 1) * STATE_GRID - fed;
+    left = left < cut ? left : cut;
+    return left <= budget || first ? left : 0;
+}
+
+/* Frequencies of the next tokens: some kinds follow the length, and one of these asks for all tokens again. */
+static void follow_length(const tn_engine *e, sequence *s, int64_t tokens)
+{
+    const model_shape *shape = e->maker.shape;
+    text *t = &s->text;
+    bool again = t->fed > 0 && t->fed <= shape->restart_at && t->fed + tokens > shape->restart_at;
+    if (again) {
+        cache_reset(&t->cache);
+        t->fed = 0;
+    }
+    int64_t length = again ? t->count : t->fed + tokens;
+    for (int32_t i = 0; i < shape->rope_count; i++)
+        t->rope_length[i] = rope_tables_length(&shape->rope[i], t->rope_length[i], length);
+}
+
+static void add_part(tn_engine *e, sequence *s, int64_t tokens)
+{
+    bool whole = s->on_prompt_logits && s->heard < s->prompt;
+    int64_t last = s->text.fed + tokens == s->text.count;
+    e->of_part[e->part_count] = s;
+    e->part[e->part_count++] = (compute_part){&s->text, tokens, whole ? tokens : last};
+}
+
+/* The oldest first. What answers has a token each, and prompts share the rest. */
+static void plan(tn_engine *e)
+{
+    int64_t answering = 0;
+    for (int64_t i = 0; i < e->running_count; i++)
+        answering += is_answering(e->running[i]);
+    int64_t budget = e->budget - answering > 0 ? e->budget - answering : 1;
+    bool first = true;
+    e->part_count = 0;
+    for (int64_t i = 0; i < e->running_count; i++) {
+        sequence *s = e->running[i];
+        int64_t tokens = is_answering(s) ? 1 : budget > 0 ? piece_of(e, s, budget, first) : 0;
+        if (tokens == 0 || !admit_room(e, s, s->text.fed + tokens)) {
+            i -= i >= e->running_count || e->running[i] != s; /* it gave way */
+            continue;
+        }
+        int64_t fed = s->text.fed;
+        follow_length(e, s, tokens);
+        if (s->text.fed < fed)
+            tokens = piece_of(e, s, budget, first);
+        if (!is_answering(s)) {
+            budget -= tokens;
+            first = false;
+        }
+        add_part(e, s, tokens);
+    }
+}
+
+/* First what gives no logits, then ends of prompts, then what answers: see compute_run. */
+static int rank(const compute_part *p)
+{
+    return p->wanted == 0 ? 0 : p->tokens > 1 ? 1 : 2;
+}
+
+static void sort_parts(tn_engine *e)
+{
+    for (int64_t i = 1; i < e->part_count; i++)
+        for (int64_t k = i; k > 0 && rank(&e->part[k - 1]) > rank(&e->part[k]); k--) {
+            compute_part part = e->part[k];
+            sequence *of = e->of_part[k];
+            e->part[k] = e->part[k - 1];
+            e->of_part[k] = e->of_part[k - 1];
+            e->part[k - 1] = part;
+            e->of_part[k - 1] = of;
+        }
+}
+
+/* ---- what comes ----------------------------------------------------------------------------------- */
+
+static void hear(void *ctx, int64_t part, int64_t position, float *logits, const tn_error *err)
+{
+    tn_engine *e = ctx;
+    sequence *s = e->of_part[part];
+    if (s->ended)
+        return;
+    if (err) {
+        sequence_end(s, err->code, err);
+        return;
+    }
+    if (s->on_prompt_logits && position == s->heard && position < s->prompt) {
+        s->on_prompt_logits(s->options.ctx, position, logits, e->limits.vocab);
+        s->heard++;
+    }
+    if (position + 1 == s->text.count) {
+        int64_t before = s->result.count;
+        sequence_choose(s, &e->limits, logits);
+        e->info.generated_tokens += s->result.count - before;
+    }
+}
+
+static void count(tn_engine *e)
+{
+    e->info.steps++;
+    for (int64_t i = 0; i < e->part_count; i++) {
+        sequence *s = e->of_part[i];
+        e->info.prompt_tokens += s->text.fed <= s->prompt ? e->part[i].tokens : 0;
+        s->text.used = (uint64_t)e->info.steps;
+    }
+}
+
+/* States behind what a pass over a prompt has fed. */
+static void note_states(tn_engine *e)
+{
+    for (int64_t i = 0; i < e->part_count && e->has_states; i++) {
+        const sequence *s = e->of_part[i];
+        bool noted = s->text.snapshots > 0 && s->text.snapshot[0].length >= s->text.fed;
+        if (s->text.fed <= s->prompt && s->text.fed % STATE_GRID == 0 && !noted)
+            text_note_states(e->part[i].text, NULL); /* without them it is only not shared              */
+    }
+}
+
+static void clear_ended(tn_engine *e)
+{
+    for (int64_t i = e->running_count - 1; i >= 0; i--)
+        if (e->running[i]->ended)
+            admit_leave(e, i);
+}
+
+static tn_status run(tn_engine *e, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = compute_run(&e->compute, e->part, e->part_count, hear, e, &why);
+    if (status != TN_OK) {
+        for (int64_t i = 0; i < e->part_count; i++) {
+            text_drop_cache(&e->of_part[i]->text);
+            sequence_end(e->of_part[i], status, &why);
+        }
+        return tn_fail(err, status, why.where, "%s", why.message);
+    }
+    count(e);
+    note_states(e);
+    return TN_OK;
+}
+
+tn_status tn_engine_step(tn_engine *e, bool *more, tn_error *err)
+{
+    if (!e)
+        return structs_missing("engine", err);
+    admit_sequences(e);
+    plan(e);
+    sort_parts(e);
+    tn_status status = e->part_count > 0 ? run(e, err) : TN_OK;
+    clear_ended(e);
+    if (more)
+        *more = e->running_count > 0 || e->waiting_count > 0;
+    return status;
+}

@@ -1,0 +1,174 @@
+/* Tokens and what was made of them. */
+#include "engine/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tn_status text_append(text *t, const int64_t *ids, int64_t count, tn_error *err)
+{
+    if (t->count + count > t->capacity) {
+        int64_t capacity = t->capacity * 2 > t->count + count ? t->capacity * 2 : t->count + count;
+        int64_t *tokens = realloc(t->tokens, (size_t)capacity * sizeof *tokens);
+        if (!tokens)
+            return tn_fail(err, TN_E_MEMORY, "engine", "out of memory for %lld tokens", (long long)capacity);
+        t->tokens = tokens;
+        t->capacity = capacity;
+    }
+    memcpy(t->tokens + t->count, ids, (size_t)count * sizeof *ids);
+    t->count += count;
+    return TN_OK;
+}
+
+tn_status text_open_cache(text *t, const text_maker *maker, tn_error *err)
+{
+    tn_status status = cache_init(&t->cache, maker->model->target.device, maker->model->dtype, maker->shape, 1,
+                                  maker->context, maker->chunk, err);
+    if (status != TN_OK)
+        text_drop_cache(t);
+    return status;
+}
+
+static void drop_snapshots(text *t)
+{
+    for (int64_t i = 0; i < t->snapshots; i++)
+        free(t->snapshot[i].states);
+    t->snapshots = 0;
+}
+
+void text_drop_cache(text *t)
+{
+    if (t->cache.device)
+        cache_close(&t->cache);
+    t->cache = (kv_cache){0};
+    drop_snapshots(t);
+    memset(t->rope_length, 0, sizeof t->rope_length);
+    t->fed = 0;
+}
+
+void text_close(text *t)
+{
+    text_drop_cache(t);
+    free(t->tokens);
+    *t = (text){0};
+}
+
+size_t text_held(const text *t)
+{
+    return t->cache.device ? cache_held(&t->cache) + (size_t)t->snapshots * t->snapshot_bytes : 0;
+}
+
+size_t text_would_hold(const text *t, int64_t tokens)
+{
+    return cache_would_hold(&t->cache, tokens) + (size_t)t->snapshots * t->snapshot_bytes;
+}
+
+int64_t text_common(const text *a, const text *b)
+{
+    int64_t most = a->count < b->count ? a->count : b->count, n = 0;
+    while (a->salt == b->salt && n < most && a->tokens[n] == b->tokens[n])
+        n++;
+    return n;
+}
+
+/* Have frequencies followed the length of either? Keys that were rotated by others fit no text. */
+static bool moved(const text_maker *maker, const text *from, const text *to)
+{
+    for (int32_t i = 0; i < maker->shape->rope_count; i++) {
+        const rope_params *rope = &maker->shape->rope[i];
+        if (rope_tables_moved(rope, from->rope_length[i]) || rope_tables_moved(rope, to->count))
+            return true;
+    }
+    return false;
+}
+
+/* The latest states that are not behind length; -1: none. */
+static int64_t snapshot_before(const text *t, int64_t length)
+{
+    for (int64_t i = 0; i < t->snapshots; i++)
+        if (t->snapshot[i].length <= length)
+            return i;
+    return -1;
+}
+
+int64_t text_shared(const text_maker *maker, const text *from, const text *to)
+{
+    int64_t length = from->cache.device && !moved(maker, from, to) ? text_common(from, to) : 0;
+    length = length < from->fed ? length : from->fed;
+    length = length < to->count - 1 ? length : to->count - 1;
+    if (length > 0 && cache_has_states(&from->cache)) {
+        int64_t at = snapshot_before(from, length);
+        length = at < 0 ? 0 : from->snapshot[at].length;
+    }
+    return length > 0 && cache_holds_beginning(&from->cache, length) ? length : 0;
+}
+
+/* States of from behind length tokens, where there are states; of those that are noted, to gets the earlier ones, too. */
+static tn_status share_states(text *to, const text *from, int64_t length, tn_error *err)
+{
+    if (!cache_has_states(&to->cache))
+        return TN_OK;
+    int64_t at = snapshot_before(from, length);
+    if (at < 0 || from->snapshot[at].length != length)
+        return tn_fail(err, TN_DECLINED, "engine", "the states behind %lld tokens were not noted", (long long)length);
+    tn_status status = cache_state_load(&to->cache, from->snapshot[at].states, length, err);
+    to->snapshot_bytes = from->snapshot_bytes;
+    void *copy = status == TN_OK ? malloc(from->snapshot_bytes) : NULL;
+    if (copy && to != from) {
+        memcpy(copy, from->snapshot[at].states, from->snapshot_bytes);
+        to->snapshot[0] = (text_snapshot){length, copy};
+        to->snapshots = 1;
+    } else {
+        free(copy);
+    }
+    return status;
+}
+
+tn_status text_take(text *to, text *from, int64_t length, tn_error *err)
+{
+    bool states = cache_has_states(&from->cache);
+    const char *why = states || length == from->fed ? NULL : cache_rewind(&from->cache, length);
+    if (why)
+        return tn_fail(err, TN_DECLINED, "engine", "%s", why);
+    if (states)
+        return tn_fail(err, TN_DECLINED, "engine", "layers keep a state that does not go back");
+    to->cache = from->cache;
+    from->cache = (kv_cache){0};
+    memcpy(to->rope_length, from->rope_length, sizeof to->rope_length);
+    to->fed = length;
+    text_drop_cache(from);
+    return TN_OK;
+}
+
+tn_status text_copy(text *to, const text_maker *maker, const text *from, int64_t length, tn_error *err)
+{
+    tn_status status = text_open_cache(to, maker, err);
+    if (status == TN_OK)
+        status = cache_copy(&to->cache, &from->cache, length, err);
+    if (status == TN_OK)
+        status = share_states(to, from, length, err);
+    if (status != TN_OK) {
+        text_drop_cache(to);
+        return status;
+    }
+    to->fed = length;
+    return TN_OK;
+}
+
+tn_status text_note_states(text *t, tn_error *err)
+{
+    t->snapshot_bytes = cache_state_bytes(&t->cache);
+    void *states = malloc(t->snapshot_bytes);
+    if (!states)
+        return tn_fail(err, TN_E_MEMORY, "engine", "out of memory for %zu bytes of states", t->snapshot_bytes);
+    tn_status status = cache_state_save(&t->cache, states, err);
+    if (status != TN_OK) {
+        free(states);
+        return status;
+    }
+    if (t->snapshots == TEXT_SNAPSHOTS)
+        free(t->snapshot[--t->snapshots].states);
+    memmove(t->snapshot + 1, t->snapshot, (size_t)t->snapshots * sizeof *t->snapshot);
+    t->snapshot[0] = (text_snapshot){t->fed, states};
+    t->snapshots++;
+    return TN_OK;
+}
