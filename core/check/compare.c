@@ -37,14 +37,19 @@ static double largest_rms(const tn_tensor *t)
 /* What rows of results are measured by at least, in units of the root mean square of those of the first input; 0: no
  * such thing. Where a linear layer gives few elements: a sum of n products is of the size of sqrt(n) rms(x) rms(w), and
  * so is its rounding, when its terms happen to cancel; w: the largest row. Where gates are sparse: what little is above
- * the cut has the rounding of the cut, which is of the size of the gates; up: the largest row. */
+ * the cut has the rounding of the cut, which is of the size of the gates; up: the largest row. A scan's result is x times
+ * a sum over n of b and c, and x itself: all elements of a head cancel together where c lies across b. */
 static double least_size(const tn_call *call)
 {
+    const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
+    if (call->op == TN_OP_SELECTIVE_SCAN) {
+        double n = (double)call->in[2].shape[3], skip = weight->count == 1 ? compare_tensor_max(weight->tensors) : 0;
+        return skip + sqrt(n) * largest_rms(&call->in[2]) * largest_rms(&call->in[3]);
+    }
     if (call->op == TN_OP_GLU)
         return call->site->features & TN_HAS_SPARSITY ? largest_rms(&call->in[1]) : 0;
     if (call->op != TN_OP_LINEAR || call->out[0].shape[call->out[0].ndim - 1] >= FEW_OUTPUTS)
         return 0;
-    const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
     return weight->count == 1 ? sqrt((double)weight->tensors->shape[1]) * largest_rms(weight->tensors) : 0;
 }
 
@@ -139,6 +144,7 @@ static void measure_output(compare_place *like, const tn_call *eager, int output
     tn_dtype dtype = (tn_dtype)eager->site->meaning[TN_AXIS_DTYPE];
     bool wider = eager->out[output].dtype == TN_F32 && dtype != TN_F32 && like->ulps > 0;
     like->unit = wider ? WIDE / like->ulps : eps_of(dtype);
+    like->least = output == 0 ? like->least : 0; /* a state's rows are not those of the first input    */
     text_cut(like->name, sizeof like->name, "output %d", output);
 }
 
@@ -174,6 +180,7 @@ void compare_call(const tn_call *eager, const tn_call *call, double ulps, const 
         measure_output(&like, eager, i);
         compare_rows(&eager->out[i], &call->out[i], &like, skip, figures);
     }
+    like.least = least_size(eager);
     if (doubtful)
         judge_outputs(eager, call, first, &like, skip, figures);
 }

@@ -44,11 +44,13 @@ static tn_status check_options(tn_engine_options *o, const model_shape *shape, t
     return TN_OK;
 }
 
-/* How generated tokens come to their place again: as they did, where that is part of what they are. */
+/* How prompts are cut, and how generated tokens come to their place again: as they did, where that is part of what they
+ * are. */
 static void know_model(tn_engine *e)
 {
     const model_shape *shape = e->maker.shape;
-    e->has_states = cache_has_states(&e->sample.cache);
+    for (int64_t i = 0; i < shape->layers; i++)
+        e->has_states |= shape->layer[i].conv_taps > 0 || shape->layer[i].state_heads > 0;
     e->replays = e->has_states;
     for (int32_t i = 0; i < shape->rope_count; i++)
         e->replays |= shape->restart_at == 0 && rope_tables_follow(&shape->rope[i]);
@@ -58,7 +60,9 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
 {
     tn_model *model = e->model;
     const model_shape *shape = e->maker.shape;
-    int64_t budget = o->budget < o->context ? o->budget : o->context;
+    know_model(e);
+    int64_t budget = e->has_states && o->budget < ENGINE_GRID ? ENGINE_GRID : o->budget;
+    budget = budget < o->context ? budget : o->context;
     tn_status status = tn_model_get_info(model, &e->model_info);
     if (status != TN_OK)
         return tn_fail(err, status, "model", "has no information");
@@ -77,7 +81,6 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
         status = text_open_cache(&e->sample, &e->maker, err);
     if (status != TN_OK)
         return status;
-    know_model(e);
     return compute_init(&e->compute, model, &e->maker, o->sequences, budget + o->sequences, err);
 }
 

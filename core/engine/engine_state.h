@@ -8,6 +8,10 @@
 /* Texts of ended sequences, for those that begin alike. */
 enum { ENGINE_KEPT = 256 };
 
+/* Prompts of models whose layers keep states are cut at multiples of this, so that a state behind so many tokens is
+ * always the same. */
+enum { ENGINE_GRID = 512 };
+
 struct tn_engine {
     tn_model *model;
     text_maker maker;

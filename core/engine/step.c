@@ -5,10 +5,6 @@
 
 #include <string.h>
 
-/* Prompts of models whose layers keep states are cut at multiples of this, so that a state behind so many tokens is
- * always the same. */
-enum { STATE_GRID = 512 };
-
 /* ---- what is fed ---------------------------------------------------------------------------------- */
 
 static bool is_answering(const sequence *s)
@@ -24,7 +20,7 @@ static int64_t piece_of(const tn_engine *e, const sequence *s, int64_t budget, b
         return left;
     if (!e->has_states || fed >= s->prompt)
         return left < budget ? left : budget;
-    int64_t cut = (fed / STATE_GRID + 1) * STATE_GRID - fed;
+    int64_t cut = (fed / ENGINE_GRID + 1) * ENGINE_GRID - fed;
     left = left < cut ? left : cut;
     return left <= budget || first ? left : 0;
 }
@@ -138,7 +134,7 @@ static void note_states(tn_engine *e)
     for (int64_t i = 0; i < e->part_count && e->has_states; i++) {
         const sequence *s = e->of_part[i];
         bool noted = s->text.snapshots > 0 && s->text.snapshot[0].length >= s->text.fed;
-        if (s->text.fed <= s->prompt && s->text.fed % STATE_GRID == 0 && !noted)
+        if (s->text.fed <= s->prompt && s->text.fed % ENGINE_GRID == 0 && !noted)
             text_note_states(e->part[i].text, NULL); /* without them it is only not shared              */
     }
 }

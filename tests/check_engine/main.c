@@ -40,7 +40,7 @@ typedef struct written {
     float *logits; /* [TOKENS, vocab]                                                              */
     int ends;
     tn_status status;
-    char why[480];
+    char why[1040];
 } written;
 
 static int64_t lengths[TEXTS] = {1, 2, 7, 31, 64, 90, 130, 5, 257, 33, 17, 300, 3, 48, 70, 600};
@@ -210,7 +210,7 @@ static void judge(tally *total, const options *o, const char *label, const char 
 {
     int same = 0, bad = 0;
     int64_t cached = 0;
-    char why[480] = "", first[520] = "";
+    char why[1100] = "", first[1200] = "";
     for (int i = 0; i < TEXTS; i++) {
         bool alike;
         compare(o, &alone[i], &now[i], &alike, why, sizeof why);
@@ -404,6 +404,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < o.folder_count; i++)
         check_all(&total, &o, o.folders[i]);
     tn_config_free(o.config);
+    for (size_t i = 0; i < tn_notice_count(); i++)
+        printf("note: %s\n", tn_notice_get(i));
     printf("%d skipped\n%d passed, %d failed\n", total.skipped, total.passed, total.failed);
     return total.failed > 0;
 }
