@@ -95,7 +95,9 @@ static void run(model *m, int64_t step, tn_tensor *y, tn_tensor *o, tn_tensor *z
         arena_release(&m->arena, 0);
         ck_assert_int_eq(cache_advance(&m->cache, count, m->mask + first, TOKENS, index, &err), TN_OK);
         r.index = tn_tensor_dense(index, TN_I32, 2, (int64_t[]){ROWS, count});
-        r.cache = m->cache.view;
+        run_segment segment = {0, count, m->cache.view};
+        r.segment = &segment;
+        r.segments = 1;
         tn_tensor x = piece(&m->x, first, count);
         x = steps_view(&x, 2, (int64_t[]){ROWS * count, WIDTH});
         const steps_delta in = {.v = piece(&m->v, first, count),
