@@ -37,8 +37,8 @@ static double largest_rms(const tn_tensor *t)
 /* What rows of results are measured by at least, in units of the root mean square of those of the first input; 0: no
  * such thing. Where a linear layer gives few elements: a sum of n products is of the size of sqrt(n) rms(x) rms(w), and
  * so is its rounding, when its terms happen to cancel; w: the largest row. Where gates are sparse: what little is above
- * the cut has the rounding of the cut, which is of the size of the gates; up: the largest row. A scan's result is x times
- * a sum over n of b and c, and x itself: all elements of a head cancel together where c lies across b. */
+ * the cut has the rounding of the cut, which is of the size of the gates; up: the largest row. A scan's result is x
+ * times a sum over n of b and c, and x itself: all elements of a head cancel together where c lies across b. */
 static double least_size(const tn_call *call)
 {
     const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];

@@ -17,9 +17,9 @@ size_t admit_held(const tn_engine *e)
 {
     size_t held = 0;
     for (int64_t i = 0; i < e->running_count; i++)
-        held += text_held(&e->running[i]->text);
+        held += held_bytes(&e->running[i]->text);
     for (int64_t i = 0; i < e->kept_count; i++)
-        held += text_held(e->kept[i]);
+        held += held_bytes(e->kept[i]);
     return held;
 }
 
@@ -27,13 +27,13 @@ size_t admit_held(const tn_engine *e)
 
 static void forget(tn_engine *e, int64_t kept)
 {
-    text_close(e->kept[kept]);
+    held_close(e->kept[kept]);
     free(e->kept[kept]);
     e->kept[kept] = e->kept[--e->kept_count];
 }
 
 /* The one that was not used for the longest time; -1: there is none but `but`. */
-static int64_t oldest(const tn_engine *e, const text *but)
+static int64_t oldest(const tn_engine *e, const held_text *but)
 {
     int64_t found = -1;
     for (int64_t i = 0; i < e->kept_count; i++)
@@ -43,19 +43,19 @@ static int64_t oldest(const tn_engine *e, const text *but)
 }
 
 /* Kept texts make room for so many bytes more, but not `but`. false: there is none yet. */
-static bool make_room(tn_engine *e, size_t more, const text *but)
+static bool make_room(tn_engine *e, size_t more, const held_text *but)
 {
     size_t held = admit_held(e);
     for (int64_t i; held + more > e->cache_bytes && (i = oldest(e, but)) >= 0;) {
-        held -= text_held(e->kept[i]);
+        held -= held_bytes(e->kept[i]);
         forget(e, i);
     }
     return held + more <= e->cache_bytes;
 }
 
-static void keep(tn_engine *e, text *t)
+static void keep(tn_engine *e, held_text *t)
 {
-    text *copy = t->fed > 0 && t->cache.device ? malloc(sizeof *copy) : NULL;
+    held_text *copy = t->fed > 0 && t->cache.device ? malloc(sizeof *copy) : NULL;
     if (copy && e->kept_count == ENGINE_KEPT)
         forget(e, oldest(e, NULL));
     if (!copy)
@@ -63,7 +63,7 @@ static void keep(tn_engine *e, text *t)
     *copy = *t;
     copy->count = copy->fed;
     copy->used = (uint64_t)e->info.steps;
-    *t = (text){0};
+    *t = (held_text){0};
     e->kept[e->kept_count++] = copy;
 }
 
@@ -90,7 +90,7 @@ static void put_back(tn_engine *e, int64_t running)
 {
     sequence *s = e->running[running];
     take_out(e, running);
-    text_drop_cache(&s->text);
+    held_drop_cache(&s->text);
     memmove(e->waiting + 1, e->waiting, (size_t)e->waiting_count * sizeof *e->waiting);
     e->waiting[0] = s;
     e->waiting_count++;
@@ -101,7 +101,7 @@ bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
 {
     tn_error err = TN_ERROR_INIT;
     for (;;) {
-        size_t now = text_held(&s->text), then = text_would_hold(&s->text, tokens);
+        size_t now = held_bytes(&s->text), then = held_would_hold(&s->text, tokens);
         size_t more = then > now ? then - now : 0;
         tn_status status = make_room(e, more, NULL) ? cache_hold(&s->text.cache, tokens, &err) : TN_E_MEMORY;
         if (status == TN_OK)
@@ -126,7 +126,7 @@ bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
 
 /* A text that the sequence can begin with. */
 typedef struct beginning {
-    text *from;
+    held_text *from;
     int64_t length;
     bool kept; /* nobody else uses it                                                                  */
     bool soon; /* a running sequence is just computing more that they have in common                     */
@@ -136,17 +136,17 @@ static beginning find_beginning(const tn_engine *e, const sequence *s)
 {
     beginning best = {0};
     for (int64_t i = 0; i < e->kept_count; i++) {
-        int64_t n = text_shared(&e->maker, e->kept[i], &s->text);
+        int64_t n = held_shared(&e->maker, e->kept[i], &s->text);
         if (n > best.length)
             best = (beginning){e->kept[i], n, true, false};
     }
     int64_t promised = 0;
     for (int64_t i = 0; i < e->running_count; i++) {
         sequence *other = e->running[i];
-        int64_t n = text_shared(&e->maker, &other->text, &s->text);
+        int64_t n = held_shared(&e->maker, &other->text, &s->text);
         if (n > best.length)
             best = (beginning){&other->text, n, false, false};
-        int64_t common = text_common(&other->text, &s->text);
+        int64_t common = held_common(&other->text, &s->text);
         common = common < other->prompt ? common : other->prompt;
         if (other->text.fed < common && common > promised)
             promised = common;
@@ -170,8 +170,8 @@ static tn_status give_keys(tn_engine *e, sequence *s, const beginning *b, tn_err
     if (b->length >= LEAST_SHARED) {
         b->from->used = (uint64_t)e->info.steps;
         bool nearly_all = b->kept && b->length * 10 >= b->from->fed * 9;
-        status = nearly_all && !e->has_states ? text_take(&s->text, b->from, b->length, err)
-                                              : text_copy(&s->text, &e->maker, b->from, b->length, err);
+        status = nearly_all && !e->has_states ? held_take(&s->text, b->from, b->length, err)
+                                              : held_copy(&s->text, &e->maker, b->from, b->length, err);
         for (int64_t i = e->kept_count - 1; i >= 0; i--)
             if (!e->kept[i]->cache.device)
                 forget(e, i);
@@ -182,7 +182,7 @@ static tn_status give_keys(tn_engine *e, sequence *s, const beginning *b, tn_err
         return TN_OK;
     }
     tn_error_clear(err);
-    return text_open_cache(&s->text, &e->maker, err);
+    return held_open_cache(&s->text, &e->maker, err);
 }
 
 static void drop_first_waiting(tn_engine *e)
@@ -201,7 +201,7 @@ static bool enter(tn_engine *e)
     if (b.soon)
         return false;
     int64_t tokens = s->text.count + RESERVE < e->maker.context ? s->text.count + RESERVE : e->maker.context;
-    size_t more = text_would_hold(&e->sample, tokens);
+    size_t more = held_would_hold(&e->sample, tokens);
     if (!make_room(e, more, b.from)) { /* perhaps by giving up what it would have begun with            */
         if (e->running_count > 0 && !make_room(e, more, NULL))
             return false;

@@ -15,7 +15,7 @@ static tn_status enter(compute *c, const compute_part *parts, int64_t count, tn_
     tn_status status = TN_OK;
     int64_t at = 0;
     for (int64_t i = 0; i < count && status == TN_OK; at += parts[i].tokens, i++) {
-        text *t = parts[i].text;
+        held_text *t = parts[i].text;
         int64_t n = parts[i].tokens;
         status = cache_advance(&t->cache, n, NULL, 0, c->in.index + at, err);
         for (int64_t k = 0; k < n; k++) {
@@ -143,7 +143,7 @@ tn_status compute_run(compute *c, const compute_part *parts, int64_t count, comp
 
 /* Views of a full cache for calls of one token, and of several. */
 typedef struct measured {
-    text one, several;
+    held_text one, several;
 } measured;
 
 static tn_status measure(compute *c, measured *m, int64_t singles, int64_t tokens, bool all, tn_error *err)
@@ -166,14 +166,14 @@ static tn_status measure(compute *c, measured *m, int64_t singles, int64_t token
     return r.status;
 }
 
-static tn_status size_arena(compute *c, const text_maker *maker, int64_t budget, tn_error *err)
+static tn_status size_arena(compute *c, const held_maker *maker, int64_t budget, tn_error *err)
 {
     measured m = {0};
     tn_status status = arena_init(&c->arena, c->model->target.device, 0, err);
     if (status == TN_OK)
-        status = text_open_cache(&m.one, maker, err);
+        status = held_open_cache(&m.one, maker, err);
     if (status == TN_OK)
-        status = text_open_cache(&m.several, maker, err);
+        status = held_open_cache(&m.several, maker, err);
     for (int64_t singles = 0; singles <= c->most_parts && status == TN_OK; singles++) {
         bool some = singles == 0 || singles == 1 || singles + 1 >= c->most_parts;
         if (singles > 0)
@@ -183,15 +183,15 @@ static tn_status size_arena(compute *c, const text_maker *maker, int64_t budget,
             for (int all = 0; all < 2 && status == TN_OK; all++)
                 status = measure(c, &m, singles, n, all, err);
     }
-    text_close(&m.one);
-    text_close(&m.several);
+    held_close(&m.one);
+    held_close(&m.several);
     size_t size = c->arena.peak;
     arena_close(&c->arena);
     /* Between the sizes that were measured others may take a little more. */
     return status == TN_OK ? arena_init(&c->arena, c->model->target.device, size + size / 16 + 65536, err) : status;
 }
 
-tn_status compute_init(compute *c, tn_model *model, const text_maker *maker, int64_t most_parts, int64_t most_tokens,
+tn_status compute_init(compute *c, tn_model *model, const held_maker *maker, int64_t most_parts, int64_t most_tokens,
                        tn_error *err)
 {
     const device *device = model->target.device;

@@ -2,14 +2,14 @@
 #ifndef TENON_CORE_COMPUTE_H
 #define TENON_CORE_COMPUTE_H
 
-#include "engine/text.h"
+#include "engine/held.h"
 #include "generate/chunk.h"
 #include "generate/head.h"
 #include "run/guest.h"
 
 /* The next tokens of a text, which its cache has room for. */
 typedef struct compute_part {
-    text *text;
+    held_text *text;
     int64_t tokens;
     int64_t wanted; /* the last so many, whose logits are handed out                                  */
 } compute_part;
@@ -27,13 +27,13 @@ typedef struct compute {
     arena arena;
     chunk_inputs in;
     head head;
-    float *logits;      /* [HEAD_ROWS, vocab]                                                          */
+    float *logits;        /* [HEAD_ROWS, vocab]                                                          */
     run_segment *segment; /* [most_parts]                                                              */
     chunk_part *part;     /* [most_parts]                                                              */
 } compute;
 
 /* maker: of the texts. compute_close is due also after a failure. */
-tn_status compute_init(compute *c, tn_model *model, const text_maker *maker, int64_t most_parts, int64_t most_tokens,
+tn_status compute_init(compute *c, tn_model *model, const held_maker *maker, int64_t most_parts, int64_t most_tokens,
                        tn_error *err);
 void compute_close(compute *c);
 

@@ -22,8 +22,9 @@ static tn_status check_model(const tn_model *model, const model_shape *shape, tn
     if (shape->no_head)
         return tn_fail(err, TN_E_INPUT, model->folder, "has no head (lm_head.weight), so it continues no text");
     if (shape->both_sides || (shape->media && shape->media->sight == SIGHT_PROMPT))
-        return tn_fail(err, TN_E_INPUT, model->folder, "is a model whose prompts see those behind them, which are not "
-                                                       "computed in pieces");
+        return tn_fail(err, TN_E_INPUT, model->folder,
+                       "is a model whose prompts see those behind them, which are not "
+                       "computed in pieces");
     return TN_OK;
 }
 
@@ -39,8 +40,9 @@ static tn_status check_options(tn_engine_options *o, const model_shape *shape, t
                        "sequences %lld, context %lld and budget %lld must be positive and not absurd",
                        (long long)o->sequences, (long long)o->context, (long long)o->budget);
     if (shape->learnt.count && o->context > shape->max_positions)
-        return tn_fail(err, TN_E_USAGE, "engine", "context %lld: the model has learnt %lld positions; use a smaller one",
-                       (long long)o->context, (long long)shape->max_positions);
+        return tn_fail(err, TN_E_USAGE, "engine",
+                       "context %lld: the model has learnt %lld positions; use a smaller one", (long long)o->context,
+                       (long long)shape->max_positions);
     return TN_OK;
 }
 
@@ -70,7 +72,7 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
     e->sequences = o->sequences;
     e->budget = budget;
     e->cache_bytes = o->cache_bytes;
-    e->maker = (text_maker){model, shape, o->context, budget};
+    e->maker = (held_maker){model, shape, o->context, budget};
     e->running = calloc((size_t)o->sequences, sizeof *e->running);
     e->part = calloc((size_t)o->sequences, sizeof *e->part);
     e->of_part = calloc((size_t)o->sequences, sizeof *e->of_part);
@@ -78,7 +80,7 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, "engine", "out of memory; use fewer sequences");
     status = model_check_calls(model, 1, budget + o->sequences, o->context, err);
     if (status == TN_OK)
-        status = text_open_cache(&e->sample, &e->maker, err);
+        status = held_open_cache(&e->sample, &e->maker, err);
     if (status != TN_OK)
         return status;
     return compute_init(&e->compute, model, &e->maker, o->sequences, budget + o->sequences, err);
@@ -130,11 +132,11 @@ void tn_engine_free(tn_engine *e)
         sequence_free(e->running[i]);
     }
     for (int64_t i = 0; i < e->kept_count; i++) {
-        text_close(e->kept[i]);
+        held_close(e->kept[i]);
         free(e->kept[i]);
     }
     compute_close(&e->compute);
-    text_close(&e->sample);
+    held_close(&e->sample);
     free(e->waiting);
     free(e->running);
     free(e->part);
@@ -167,7 +169,7 @@ tn_status tn_engine_add(tn_engine *e, const tn_engine_request *request, uint64_t
     sequence *s = sequence_new(request, &e->limits, &why);
     if (!s)
         return tn_fail(err, why.code, why.where, "%s", why.message);
-    if (text_would_hold(&e->sample, s->prompt) > e->cache_bytes) {
+    if (held_would_hold(&e->sample, s->prompt) > e->cache_bytes) {
         status = tn_fail(err, TN_E_INPUT, "input", "%lld tokens need more than the %zu MiB that the cache may take",
                          (long long)s->prompt, e->cache_bytes >> 20);
         sequence_free(s);

@@ -14,19 +14,19 @@ enum { ENGINE_GRID = 512 };
 
 struct tn_engine {
     tn_model *model;
-    text_maker maker;
+    held_maker maker;
     sequence_limits limits;
     tn_model_info model_info;
     int64_t sequences, budget;
     size_t cache_bytes;
     bool has_states, replays; /* the model's layers keep states; what was generated goes in again one by one     */
-    text sample; /* whose cache is never used: for sizes                                               */
+    held_text sample;         /* whose cache is never used: for sizes                                               */
     compute compute;
     sequence **waiting; /* in order; owned                                                                 */
     int64_t waiting_count, waiting_capacity;
     sequence **running; /* [sequences], the oldest first; owned                                            */
     int64_t running_count;
-    text *kept[ENGINE_KEPT];
+    held_text *kept[ENGINE_KEPT];
     int64_t kept_count;
     compute_part *part; /* [sequences] of this step                                                      */
     sequence **of_part; /* [sequences]                                                                  */

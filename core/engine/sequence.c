@@ -25,8 +25,9 @@ sequence *sequence_new(const tn_engine_request *request, const sequence_limits *
     tn_engine_request r = {0};
     tn_status status = structs_take(&r, sizeof r, request, "tn_engine_request", err);
     if (status == TN_OK && (!r.prompt || !r.options || !r.on_end))
-        status = structs_missing(!r.prompt ? "tn_engine_request.prompt" : !r.options ? "tn_engine_request.options"
-                                                                                     : "tn_engine_request.on_end",
+        status = structs_missing(!r.prompt    ? "tn_engine_request.prompt"
+                                 : !r.options ? "tn_engine_request.options"
+                                              : "tn_engine_request.on_end",
                                  err);
     if (status == TN_OK)
         status = check_prompt(&r, limits, err);
@@ -45,14 +46,14 @@ sequence *sequence_new(const tn_engine_request *request, const sequence_limits *
     s->result = (tn_engine_result){.size = sizeof s->result, .error = TN_ERROR_INIT};
     status = structs_take(&s->options, sizeof s->options, r.options, "tn_generate_options", err);
     if (status == TN_OK && s->options.max_tokens < 0)
-        status = tn_fail(err, TN_E_USAGE, "max_tokens", "%lld tokens cannot be written",
-                         (long long)s->options.max_tokens);
+        status =
+            tn_fail(err, TN_E_USAGE, "max_tokens", "%lld tokens cannot be written", (long long)s->options.max_tokens);
     if (status == TN_OK)
         status = sample_init(&s->sampler, &s->options, limits->vocab, err);
     if (status == TN_OK)
         status = sample_see(&s->sampler, r.prompt, r.prompt_count, err);
     if (status == TN_OK)
-        status = text_append(&s->text, r.prompt, r.prompt_count, err);
+        status = held_append(&s->text, r.prompt, r.prompt_count, err);
     if (status == TN_OK)
         return s;
     sequence_free(s);
@@ -64,7 +65,7 @@ void sequence_free(sequence *s)
     if (!s)
         return;
     sample_close(&s->sampler);
-    text_close(&s->text);
+    held_close(&s->text);
     free(s);
 }
 
@@ -134,7 +135,7 @@ void sequence_choose(sequence *s, const sequence_limits *limits, float *logits)
     if (status == TN_OK)
         status = sample_see(&s->sampler, &id, 1, &err);
     if (status == TN_OK)
-        status = text_append(&s->text, &id, 1, &err);
+        status = held_append(&s->text, &id, 1, &err);
     if (status != TN_OK) {
         sequence_end(s, status, &err);
         return;

@@ -2,12 +2,12 @@
 #ifndef TENON_CORE_SEQUENCE_H
 #define TENON_CORE_SEQUENCE_H
 
-#include "engine/text.h"
+#include "engine/held.h"
 #include "generate/sample.h"
 
 typedef struct sequence {
     uint64_t id;
-    text text; /* tokens: those of the prompt and the ones that it generated                      */
+    held_text text; /* tokens: those of the prompt and the ones that it generated                      */
     int64_t prompt;
     int64_t cached; /* of the prompt's tokens, those that another had computed                        */
     tn_generate_options options;

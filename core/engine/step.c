@@ -29,7 +29,7 @@ static int64_t piece_of(const tn_engine *e, const sequence *s, int64_t budget, b
 static void follow_length(const tn_engine *e, sequence *s, int64_t tokens)
 {
     const model_shape *shape = e->maker.shape;
-    text *t = &s->text;
+    held_text *t = &s->text;
     bool again = t->fed > 0 && t->fed <= shape->restart_at && t->fed + tokens > shape->restart_at;
     if (again) {
         cache_reset(&t->cache);
@@ -135,7 +135,7 @@ static void note_states(tn_engine *e)
         const sequence *s = e->of_part[i];
         bool noted = s->text.snapshots > 0 && s->text.snapshot[0].length >= s->text.fed;
         if (s->text.fed <= s->prompt && s->text.fed % ENGINE_GRID == 0 && !noted)
-            text_note_states(e->part[i].text, NULL); /* without them it is only not shared              */
+            held_note_states(e->part[i].text, NULL); /* without them it is only not shared              */
     }
 }
 
@@ -152,7 +152,7 @@ static tn_status run(tn_engine *e, tn_error *err)
     tn_status status = compute_run(&e->compute, e->part, e->part_count, hear, e, &why);
     if (status != TN_OK) {
         for (int64_t i = 0; i < e->part_count; i++) {
-            text_drop_cache(&e->of_part[i]->text);
+            held_drop_cache(&e->of_part[i]->text);
             sequence_end(e->of_part[i], status, &why);
         }
         return tn_fail(err, status, why.where, "%s", why.message);

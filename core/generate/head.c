@@ -39,8 +39,8 @@ tn_status head_fetch(const head *h, const void *from, float *to, int64_t n, tn_e
     tn_status status = TN_OK;
     for (int64_t i = 0; i < n && status == TN_OK; i += piece) {
         int64_t count = n - i < piece ? n - i : piece;
-        status = device_download(device, h->staging, (const char *)from + (size_t)i * element, (size_t)count * element,
-                                 err);
+        status =
+            device_download(device, h->staging, (const char *)from + (size_t)i * element, (size_t)count * element, err);
         if (status == TN_OK)
             convert_to_f32(h->staging, dtype, to + i, count);
     }

@@ -230,7 +230,8 @@ size_t cache_would_hold(const kv_cache *c, int64_t positions)
     for (int64_t i = 0; i < c->layers; i++) {
         const cache_kind *kind = &c->kind[c->layer_kind[i]];
         size_t grown = c->k[i].bytes + c->v[i].bytes + c->index[i].bytes;
-        held += c->device->ops->host_memory ? grown / (size_t)kind->capacity * (size_t)usable(c, kind, positions) : grown;
+        held +=
+            c->device->ops->host_memory ? grown / (size_t)kind->capacity * (size_t)usable(c, kind, positions) : grown;
         held += tensor_bytes(conv_of(c, i)) + tensor_bytes(state_of(c, i));
     }
     return held;

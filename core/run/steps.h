@@ -66,8 +66,8 @@ typedef struct run_cache {
     tn_tensor state;             /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE or SELECTIVE_SCAN goes on with */
 } run_cache;
 
-/* Tokens of a call, from first on in each row, whose keys and states are the same: of a session all of them, of an engine
- * those of one sequence. */
+/* Tokens of a call, from first on in each row, whose keys and states are the same: of a session all of them, of an
+ * engine those of one sequence. */
 typedef struct run_segment {
     int64_t first, tokens;
     const run_cache *cache; /* per layer                                                             */
@@ -101,10 +101,10 @@ typedef struct graph_run {
                                                      stage makes such a thing                                      */
     run_segment *segment;                         /* of each token one; narrowed with the run                        */
     int64_t segments;
-    tn_tensor chosen;                             /* i32: the keys that an indexer chose last, [B,T,S] of each segment,
-                                                     where the model's first stage makes room for them              */
-    tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output, or of the
-                                                     wanted tokens alone                                             */
+    tn_tensor chosen; /* i32: the keys that an indexer chose last, [B,T,S] of each segment,
+                         where the model's first stage makes room for them              */
+    tn_tensor result; /* [B*T,H]: where forward leaves the final norm's output, or of the
+                         wanted tokens alone                                             */
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
     void *capture_ctx;
     int64_t captured; /* states below this one have been captured                                     */

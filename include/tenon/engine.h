@@ -51,8 +51,8 @@ typedef struct tn_engine_request {
 
 typedef struct tn_engine_info {
     uint32_t size;
-    int64_t running, waiting;     /* sequences                                                       */
-    int64_t sequences, context;   /* what the options came to                                          */
+    int64_t running, waiting;   /* sequences                                                       */
+    int64_t sequences, context; /* what the options came to                                          */
     size_t cache_held, cache_bytes;
     /* Since it was made: steps; tokens of prompts that were computed, and that were asked for and found; tokens
      * generated; sequences that gave their place back and were computed again. */

@@ -204,6 +204,27 @@ static void *get_session(void)
     return values_world.session;
 }
 
+static void on_end(void *ctx, const tn_engine_result *result)
+{
+    (void)ctx;
+    (void)result;
+}
+
+static void *make_request(void)
+{
+    return values_copied(&(tn_engine_request){.size = sizeof(tn_engine_request),
+                                              .prompt = make_ids(),
+                                              .prompt_count = 3,
+                                              .options = make_generation(),
+                                              .on_end = on_end},
+                         sizeof(tn_engine_request));
+}
+
+static void *get_engine(void)
+{
+    return values_world.engine;
+}
+
 static void *get_tokenizer(void)
 {
     return values_world.tokenizer;
@@ -282,6 +303,9 @@ static const struct {
 } pointers[] = {
     {NULL, NULL, "tn_error", make_error},
     {"tn_session_new", NULL, "tn_model", get_running},
+    {"tn_engine_new", NULL, "tn_model", get_running},
+    {NULL, NULL, "tn_engine", get_engine},
+    {NULL, NULL, "tn_engine_request", make_request},
     {"tn_media_images", NULL, "tn_model", get_seeing},
     {NULL, NULL, "tn_media", get_media},
     {"tn_media_images", "files", "char *const", make_photos},

@@ -52,6 +52,13 @@ void values_open(void)
     tn_apply_kernel(values_world.model, NULL, "norm", NULL, &err);
     values_world.running = needed(tn_model_open(llama, &options, &err), &err);
     values_world.session = needed(tn_session_new(values_world.running, &small, &err), &err);
+    values_world.served = needed(tn_model_open(llama, &options, &err), &err);
+    values_world.engine = needed(
+        tn_engine_new(values_world.served,
+                      &(tn_engine_options){
+                          .size = sizeof(tn_engine_options), .sequences = 2, .context = VALUES_CONTEXT, .budget = 8},
+                      &err),
+        &err);
     values_world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
     values_world.stream = needed(tn_stream_new(values_world.tokenizer, false, &err), &err);
     values_world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
@@ -98,6 +105,8 @@ void values_close(void)
     tn_stop_text_free(values_world.stops);
     tn_stream_free(values_world.stream);
     tn_tokenizer_free(values_world.tokenizer);
+    tn_engine_free(values_world.engine);
+    tn_model_close(values_world.served);
     tn_session_free(values_world.session);
     tn_embedder_close(values_world.embedder);
     tn_model_close(values_world.running);

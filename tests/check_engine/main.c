@@ -8,8 +8,8 @@
  *   preempt  in an engine whose cache holds a few of them at a time
  *   few      in an engine with two places and a budget of 5 tokens
  * Bit for bit where the model's kernels promise the same bits in any call (TN_SAME_BITS); elsewhere (--kernels none) as
- * long as the tokens are the same logits are within 5e-4 of the largest, and how many texts stayed alike is told. Models
- * that are no such texts are skipped, with the reason. */
+ * long as the tokens are the same logits are within 5e-4 of the largest, and how many texts stayed alike is told.
+ * Models that are no such texts are skipped, with the reason. */
 #include <tenon/tenon.h>
 
 #include <dirent.h>
@@ -139,8 +139,11 @@ static tn_status by_session(tn_model *model, written *w, int64_t context, tn_err
 
 static tn_status add(tn_engine *e, written *w, tn_error *err)
 {
-    const tn_engine_request r = {
-        .size = sizeof r, .prompt = w->prompt, .prompt_count = w->prompt_count, .options = &w->options, .on_end = see_end};
+    const tn_engine_request r = {.size = sizeof r,
+                                 .prompt = w->prompt,
+                                 .prompt_count = w->prompt_count,
+                                 .options = &w->options,
+                                 .on_end = see_end};
     return tn_engine_add(e, &r, NULL, err);
 }
 

@@ -91,8 +91,7 @@ static uint64_t add(tn_engine *e, heard *h, const int64_t *prompt, int64_t count
     tn_error err = TN_ERROR_INIT;
     uint64_t id = 0;
     tn_generate_options o = options_of(h, max_tokens);
-    tn_engine_request r = {
-        .size = sizeof r, .prompt = prompt, .prompt_count = count, .options = &o, .on_end = on_end};
+    tn_engine_request r = {.size = sizeof r, .prompt = prompt, .prompt_count = count, .options = &o, .on_end = on_end};
     ck_assert_msg(tn_engine_add(e, &r, &id, &err) == TN_OK, "%s: %s", err.where, err.message);
     return id;
 }
@@ -128,12 +127,9 @@ START_TEST(what_cannot_be_is_refused)
         tn_engine_request request;
         tn_status status;
         const char *words;
-    } cases[6] = {{r, TN_E_INPUT, "prompt is empty"},
-                  {r, TN_E_INPUT, "do not fit into the context of 400"},
-                  {r, TN_E_USAGE, "on_end"},
-                  {r, TN_E_USAGE, "options"},
-                  {r, TN_E_USAGE, "prompt"},
-                  {r, TN_E_USAGE, "tn_engine_request"}};
+    } cases[6] = {{r, TN_E_INPUT, "prompt is empty"}, {r, TN_E_INPUT, "do not fit into the context of 400"},
+                  {r, TN_E_USAGE, "on_end"},          {r, TN_E_USAGE, "options"},
+                  {r, TN_E_USAGE, "prompt"},          {r, TN_E_USAGE, "tn_engine_request"}};
     cases[0].request.prompt_count = 0;
     cases[1].request.prompt_count = CONTEXT + 1;
     cases[2].request.on_end = NULL;
@@ -358,9 +354,9 @@ START_TEST(memory_is_bounded)
     tn_model *m = test_model("llama", .dtype = "f32");
     size_t small = bytes_of(m, 200), large = bytes_of(m, 300);
     ck_assert_uint_gt(large, small);
-    tn_engine *e = new_engine(m, &(tn_engine_options){.size = sizeof(tn_engine_options),
-                                                      .context = CONTEXT,
-                                                      .cache_bytes = small + large - 1});
+    tn_engine *e = new_engine(
+        m,
+        &(tn_engine_options){.size = sizeof(tn_engine_options), .context = CONTEXT, .cache_bytes = small + large - 1});
     int64_t ids[CONTEXT];
     fill(ids, CONTEXT, 7);
     heard a = {0}, b = {0};
@@ -378,8 +374,8 @@ START_TEST(memory_is_bounded)
     ck_assert_int_eq(a.count, MOST);
     ck_assert_int_eq(b.count, MOST);
     tn_engine_free(e);
-    e = new_engine(m, &(tn_engine_options){
-                          .size = sizeof(tn_engine_options), .context = CONTEXT, .cache_bytes = small});
+    e = new_engine(m,
+                   &(tn_engine_options){.size = sizeof(tn_engine_options), .context = CONTEXT, .cache_bytes = small});
     heard c = {0};
     tn_generate_options o = options_of(&c, 4);
     tn_engine_request r = {.size = sizeof r, .prompt = ids, .prompt_count = 300, .options = &o, .on_end = on_end};

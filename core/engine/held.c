@@ -1,10 +1,10 @@
 /* Tokens and what was made of them. */
-#include "engine/text.h"
+#include "engine/held.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-tn_status text_append(text *t, const int64_t *ids, int64_t count, tn_error *err)
+tn_status held_append(held_text *t, const int64_t *ids, int64_t count, tn_error *err)
 {
     if (t->count + count > t->capacity) {
         int64_t capacity = t->capacity * 2 > t->count + count ? t->capacity * 2 : t->count + count;
@@ -19,23 +19,23 @@ tn_status text_append(text *t, const int64_t *ids, int64_t count, tn_error *err)
     return TN_OK;
 }
 
-tn_status text_open_cache(text *t, const text_maker *maker, tn_error *err)
+tn_status held_open_cache(held_text *t, const held_maker *maker, tn_error *err)
 {
     tn_status status = cache_init(&t->cache, maker->model->target.device, maker->model->dtype, maker->shape, 1,
                                   maker->context, maker->chunk, err);
     if (status != TN_OK)
-        text_drop_cache(t);
+        held_drop_cache(t);
     return status;
 }
 
-static void drop_snapshots(text *t)
+static void drop_snapshots(held_text *t)
 {
     for (int64_t i = 0; i < t->snapshots; i++)
         free(t->snapshot[i].states);
     t->snapshots = 0;
 }
 
-void text_drop_cache(text *t)
+void held_drop_cache(held_text *t)
 {
     if (t->cache.device)
         cache_close(&t->cache);
@@ -45,24 +45,24 @@ void text_drop_cache(text *t)
     t->fed = 0;
 }
 
-void text_close(text *t)
+void held_close(held_text *t)
 {
-    text_drop_cache(t);
+    held_drop_cache(t);
     free(t->tokens);
-    *t = (text){0};
+    *t = (held_text){0};
 }
 
-size_t text_held(const text *t)
+size_t held_bytes(const held_text *t)
 {
     return t->cache.device ? cache_held(&t->cache) + (size_t)t->snapshots * t->snapshot_bytes : 0;
 }
 
-size_t text_would_hold(const text *t, int64_t tokens)
+size_t held_would_hold(const held_text *t, int64_t tokens)
 {
     return cache_would_hold(&t->cache, tokens) + (size_t)t->snapshots * t->snapshot_bytes;
 }
 
-int64_t text_common(const text *a, const text *b)
+int64_t held_common(const held_text *a, const held_text *b)
 {
     int64_t most = a->count < b->count ? a->count : b->count, n = 0;
     while (a->salt == b->salt && n < most && a->tokens[n] == b->tokens[n])
@@ -71,7 +71,7 @@ int64_t text_common(const text *a, const text *b)
 }
 
 /* Have frequencies followed the length of either? Keys that were rotated by others fit no text. */
-static bool moved(const text_maker *maker, const text *from, const text *to)
+static bool moved(const held_maker *maker, const held_text *from, const held_text *to)
 {
     for (int32_t i = 0; i < maker->shape->rope_count; i++) {
         const rope_params *rope = &maker->shape->rope[i];
@@ -82,7 +82,7 @@ static bool moved(const text_maker *maker, const text *from, const text *to)
 }
 
 /* The latest states that are not behind length; -1: none. */
-static int64_t snapshot_before(const text *t, int64_t length)
+static int64_t snapshot_before(const held_text *t, int64_t length)
 {
     for (int64_t i = 0; i < t->snapshots; i++)
         if (t->snapshot[i].length <= length)
@@ -90,9 +90,9 @@ static int64_t snapshot_before(const text *t, int64_t length)
     return -1;
 }
 
-int64_t text_shared(const text_maker *maker, const text *from, const text *to)
+int64_t held_shared(const held_maker *maker, const held_text *from, const held_text *to)
 {
-    int64_t length = from->cache.device && !moved(maker, from, to) ? text_common(from, to) : 0;
+    int64_t length = from->cache.device && !moved(maker, from, to) ? held_common(from, to) : 0;
     length = length < from->fed ? length : from->fed;
     length = length < to->count - 1 ? length : to->count - 1;
     if (length > 0 && cache_has_states(&from->cache)) {
@@ -102,8 +102,9 @@ int64_t text_shared(const text_maker *maker, const text *from, const text *to)
     return length > 0 && cache_holds_beginning(&from->cache, length) ? length : 0;
 }
 
-/* States of from behind length tokens, where there are states; of those that are noted, to gets the earlier ones, too. */
-static tn_status share_states(text *to, const text *from, int64_t length, tn_error *err)
+/* States of from behind length tokens, where there are states; of those that are noted, to gets the earlier ones, too.
+ */
+static tn_status share_states(held_text *to, const held_text *from, int64_t length, tn_error *err)
 {
     if (!cache_has_states(&to->cache))
         return TN_OK;
@@ -115,7 +116,7 @@ static tn_status share_states(text *to, const text *from, int64_t length, tn_err
     void *copy = status == TN_OK ? malloc(from->snapshot_bytes) : NULL;
     if (copy && to != from) {
         memcpy(copy, from->snapshot[at].states, from->snapshot_bytes);
-        to->snapshot[0] = (text_snapshot){length, copy};
+        to->snapshot[0] = (held_snapshot){length, copy};
         to->snapshots = 1;
     } else {
         free(copy);
@@ -123,7 +124,7 @@ static tn_status share_states(text *to, const text *from, int64_t length, tn_err
     return status;
 }
 
-tn_status text_take(text *to, text *from, int64_t length, tn_error *err)
+tn_status held_take(held_text *to, held_text *from, int64_t length, tn_error *err)
 {
     bool states = cache_has_states(&from->cache);
     const char *why = states || length == from->fed ? NULL : cache_rewind(&from->cache, length);
@@ -135,26 +136,26 @@ tn_status text_take(text *to, text *from, int64_t length, tn_error *err)
     from->cache = (kv_cache){0};
     memcpy(to->rope_length, from->rope_length, sizeof to->rope_length);
     to->fed = length;
-    text_drop_cache(from);
+    held_drop_cache(from);
     return TN_OK;
 }
 
-tn_status text_copy(text *to, const text_maker *maker, const text *from, int64_t length, tn_error *err)
+tn_status held_copy(held_text *to, const held_maker *maker, const held_text *from, int64_t length, tn_error *err)
 {
-    tn_status status = text_open_cache(to, maker, err);
+    tn_status status = held_open_cache(to, maker, err);
     if (status == TN_OK)
         status = cache_copy(&to->cache, &from->cache, length, err);
     if (status == TN_OK)
         status = share_states(to, from, length, err);
     if (status != TN_OK) {
-        text_drop_cache(to);
+        held_drop_cache(to);
         return status;
     }
     to->fed = length;
     return TN_OK;
 }
 
-tn_status text_note_states(text *t, tn_error *err)
+tn_status held_note_states(held_text *t, tn_error *err)
 {
     t->snapshot_bytes = cache_state_bytes(&t->cache);
     void *states = malloc(t->snapshot_bytes);
@@ -165,10 +166,10 @@ tn_status text_note_states(text *t, tn_error *err)
         free(states);
         return status;
     }
-    if (t->snapshots == TEXT_SNAPSHOTS)
+    if (t->snapshots == HELD_SNAPSHOTS)
         free(t->snapshot[--t->snapshots].states);
     memmove(t->snapshot + 1, t->snapshot, (size_t)t->snapshots * sizeof *t->snapshot);
-    t->snapshot[0] = (text_snapshot){t->fed, states};
+    t->snapshot[0] = (held_snapshot){t->fed, states};
     t->snapshots++;
     return TN_OK;
 }
