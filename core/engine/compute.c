@@ -141,22 +141,19 @@ tn_status compute_run(compute *c, const compute_part *parts, int64_t count, comp
 
 /* ---- its size ------------------------------------------------------------------------------------- */
 
-/* Views of a full cache for calls of one token, and of several. */
-typedef struct measured {
-    held_text one, several;
-} measured;
-
-static tn_status measure(compute *c, measured *m, int64_t singles, int64_t tokens, bool all, tn_error *err)
+/* A run over pieces of one token and one of several, all of whose caches are full. one: room for the views of a call of
+ * one token. */
+static tn_status measure(compute *c, kv_cache *full, run_cache *one, int64_t singles, int64_t tokens, bool all,
+                         tn_error *err)
 {
-    int64_t count = 0, at = 0;
-    if (tokens > 0) {
-        cache_measure(&m->several.cache, tokens);
-        c->segment[count++] = (run_segment){0, tokens, m->several.cache.view};
-        at = tokens;
-    }
-    cache_measure(&m->one.cache, 1);
+    int64_t count = 0, at = tokens;
+    cache_measure(full, 1);
+    memcpy(one, full->view, (size_t)c->shape->layers * sizeof *one);
+    cache_measure(full, tokens);
+    if (tokens > 0)
+        c->segment[count++] = (run_segment){0, tokens, full->view};
     for (int64_t i = 0; i < singles; i++)
-        c->segment[count++] = (run_segment){at++, 1, m->one.cache.view};
+        c->segment[count++] = (run_segment){at++, 1, one};
     graph_run r = start(c, at, count, err);
     r.wanted = all ? at : singles + (tokens > 0);
     c->model->flow->forward(&r, c->model->arch_state);
@@ -166,52 +163,59 @@ static tn_status measure(compute *c, measured *m, int64_t singles, int64_t token
     return r.status;
 }
 
-static tn_status size_arena(compute *c, const held_maker *maker, int64_t budget, tn_error *err)
+/* Single tokens in any number; beside none, one and all of them but one, pieces of some sizes. */
+static tn_status measure_all(compute *c, kv_cache *full, run_cache *one, int64_t budget, tn_error *err)
 {
-    measured m = {0};
-    tn_status status = arena_init(&c->arena, c->model->target.device, 0, err);
-    if (status == TN_OK)
-        status = held_open_cache(&m.one, maker, err);
-    if (status == TN_OK)
-        status = held_open_cache(&m.several, maker, err);
+    tn_status status = TN_OK;
     for (int64_t singles = 0; singles <= c->most_parts && status == TN_OK; singles++) {
-        bool some = singles == 0 || singles == 1 || singles + 1 >= c->most_parts;
+        bool some = singles < 2 || singles + 1 == c->most_parts;
         if (singles > 0)
-            status = measure(c, &m, singles, 0, true, err);
+            status = measure(c, full, one, singles, 0, true, err);
         for (int64_t n = 1; some && singles < c->most_parts && status == TN_OK && n <= budget;
              n = n < budget && n * 2 > budget ? budget : n * 2)
             for (int all = 0; all < 2 && status == TN_OK; all++)
-                status = measure(c, &m, singles, n, all, err);
+                status = measure(c, full, one, singles, n, all, err);
     }
-    held_close(&m.one);
-    held_close(&m.several);
+    return status;
+}
+
+static tn_status size_arena(compute *c, kv_cache *full, int64_t budget, tn_error *err)
+{
+    run_cache *one = calloc((size_t)c->shape->layers + 1, sizeof *one);
+    if (!one)
+        return tn_fail(err, TN_E_MEMORY, "engine", "out of memory");
+    tn_status status = arena_init(&c->arena, c->model->target.device, 0, err);
+    if (status == TN_OK)
+        status = measure_all(c, full, one, budget, err);
+    free(one);
     size_t size = c->arena.peak;
     arena_close(&c->arena);
     /* Between the sizes that were measured others may take a little more. */
     return status == TN_OK ? arena_init(&c->arena, c->model->target.device, size + size / 16 + 65536, err) : status;
 }
 
-tn_status compute_init(compute *c, tn_model *model, const held_maker *maker, int64_t most_parts, int64_t most_tokens,
+tn_status compute_init(compute *c, tn_model *model, kv_cache *full, int64_t most_parts, int64_t most_tokens,
                        tn_error *err)
 {
     const device *device = model->target.device;
+    const model_shape *shape = model->flow->shape(model->arch_state);
     *c = (compute){.model = model,
-                   .shape = maker->shape,
+                   .shape = shape,
                    .most_parts = most_parts,
                    .most_tokens = most_tokens,
                    .threads = tn_thread_count()};
-    c->logits = malloc((size_t)HEAD_ROWS * (size_t)maker->shape->vocab * sizeof *c->logits);
+    c->logits = malloc((size_t)HEAD_ROWS * (size_t)shape->vocab * sizeof *c->logits);
     c->segment = calloc((size_t)most_parts, sizeof *c->segment);
     c->part = calloc((size_t)most_parts, sizeof *c->part);
     tn_status status = c->logits && c->segment && c->part
                            ? TN_OK
                            : tn_fail(err, TN_E_MEMORY, "engine", "out of memory; use fewer sequences");
     if (status == TN_OK)
-        status = chunk_init(&c->in, device, model->dtype, maker->shape, 1, most_tokens, err);
+        status = chunk_init(&c->in, device, model->dtype, shape, 1, most_tokens, err);
     if (status == TN_OK)
-        status = head_init(&c->head, model, maker->shape, HEAD_ROWS, err);
+        status = head_init(&c->head, model, shape, HEAD_ROWS, err);
     if (status == TN_OK)
-        status = size_arena(c, maker, most_tokens - most_parts, err);
+        status = size_arena(c, full, most_tokens - most_parts, err);
     guest_watch_open(&c->watch, device, model->target.graph);
     return status;
 }

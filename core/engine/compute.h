@@ -32,8 +32,8 @@ typedef struct compute {
     chunk_part *part;     /* [most_parts]                                                              */
 } compute;
 
-/* maker: of the texts. compute_close is due also after a failure. */
-tn_status compute_init(compute *c, tn_model *model, const held_maker *maker, int64_t most_parts, int64_t most_tokens,
+/* full: a cache made as those of the texts are, whose views are used up. compute_close is due also after a failure. */
+tn_status compute_init(compute *c, tn_model *model, kv_cache *full, int64_t most_parts, int64_t most_tokens,
                        tn_error *err);
 void compute_close(compute *c);
 

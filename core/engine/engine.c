@@ -83,7 +83,7 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
         status = held_open_cache(&e->sample, &e->maker, err);
     if (status != TN_OK)
         return status;
-    return compute_init(&e->compute, model, &e->maker, o->sequences, budget + o->sequences, err);
+    return compute_init(&e->compute, model, &e->sample.cache, o->sequences, budget + o->sequences, err);
 }
 
 tn_engine *tn_engine_new(tn_model *model, const tn_engine_options *options, tn_error *err)
