@@ -25,19 +25,30 @@ static int64_t piece_of(const tn_engine *e, const sequence *s, int64_t budget, b
     return left <= budget || first ? left : 0;
 }
 
+/* Are frequencies those of long texts already? */
+static bool has_moved(const model_shape *shape, const held_text *t)
+{
+    bool moved = false;
+    for (int32_t i = 0; i < shape->rope_count; i++)
+        moved |= rope_tables_moved(&shape->rope[i], t->rope_length[i]);
+    return moved;
+}
+
 /* Frequencies of the next tokens: some kinds follow the length, and one of these asks for all tokens again. */
 static void follow_length(const tn_engine *e, sequence *s, int64_t tokens)
 {
     const model_shape *shape = e->maker.shape;
     held_text *t = &s->text;
-    bool again = t->fed > 0 && t->fed <= shape->restart_at && t->fed + tokens > shape->restart_at;
+    bool again =
+        t->fed > 0 && t->fed <= shape->restart_at && t->fed + tokens > shape->restart_at && !has_moved(shape, t);
     if (again) {
         cache_reset(&t->cache);
         t->fed = 0;
     }
     int64_t length = again ? t->count : t->fed + tokens;
-    for (int32_t i = 0; i < shape->rope_count; i++)
-        t->rope_length[i] = rope_tables_length(&shape->rope[i], t->rope_length[i], length);
+    for (int32_t i = 0; i < shape->rope_count; i++) /* pieces of a prompt have that of all of it          */
+        if (length > t->rope_length[i])
+            t->rope_length[i] = rope_tables_length(&shape->rope[i], t->rope_length[i], length);
 }
 
 static void add_part(tn_engine *e, sequence *s, int64_t tokens)

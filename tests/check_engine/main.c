@@ -1,15 +1,13 @@
 /* check_engine DIR... [--kernels SPEC]... [--plugins DIR] [--only NAME]
  *
- * For every checkpoint below each DIR (folders with config.json and weights) that continues texts: 16 sequences, greedy
- * and drawn, each with logits of every token, in f32 and bf16,
- *   alone    by tn_generate in a session of its own, and by an engine that has nothing else to do: the same
- *   among    all of them together in an engine of 16 places
- *   hit      again, behind what these left in the cache
- *   preempt  in an engine whose cache holds a few of them at a time
- *   few      in an engine with two places and a budget of 5 tokens
- * Bit for bit where the model's kernels promise the same bits in any call (TN_SAME_BITS); elsewhere (--kernels none) as
- * long as the tokens are the same logits are within 5e-4 of the largest, and how many texts stayed alike is told.
- * Models that are no such texts are skipped, with the reason. */
+ * For every checkpoint that a DIR is, or that lies in it (folders with config.json and weights) that continues texts:
+ * 16 sequences, greedy and drawn, each with logits of every token, in f32 and bf16, alone    by tn_generate in a
+ * session of its own, and by an engine that has nothing else to do: the same among    all of them together in an engine
+ * of 16 places hit      again, behind what these left in the cache preempt  in an engine whose cache holds a few of
+ * them at a time few      in an engine with two places and a budget of 5 tokens Bit for bit where the model's kernels
+ * promise the same bits in any call (TN_SAME_BITS); elsewhere (--kernels none) as long as the tokens are the same
+ * logits are within 5e-4 of the largest, and how many texts stayed alike is told. Models that are no such texts are
+ * skipped, with the reason. */
 #include <tenon/tenon.h>
 
 #include <dirent.h>
@@ -351,16 +349,27 @@ static int is_folder(const struct dirent *d)
     return d->d_name[0] != '.';
 }
 
+static bool is_checkpoint(const char *folder)
+{
+    char file[4200];
+    struct stat st;
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    return stat(file, &st) == 0;
+}
+
 static void check_all(tally *total, options *o, const char *folder)
 {
+    const char *slash = strrchr(folder, '/');
+    if (is_checkpoint(folder)) {
+        check_folder(total, o, folder, slash ? slash + 1 : folder);
+        return;
+    }
     struct dirent **names = NULL;
     int count = scandir(folder, &names, is_folder, alphasort);
     for (int i = 0; i < count; i++) {
-        char path[4096], file[4200];
-        struct stat st;
+        char path[4096];
         snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
-        snprintf(file, sizeof file, "%s/config.json", path);
-        if (stat(file, &st) == 0 && (!o->only || strcmp(o->only, names[i]->d_name) == 0))
+        if (is_checkpoint(path) && (!o->only || strcmp(o->only, names[i]->d_name) == 0))
             check_folder(total, o, path, names[i]->d_name);
         free(names[i]);
     }
