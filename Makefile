@@ -82,7 +82,7 @@ CLI_SRC := $(wildcard cli/*.c)
 # tenon serve is a program of its own, so that others do not load what speaks HTTP; without the library it is not built.
 HTTP := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 SERVE_SRC := $(if $(HTTP),$(wildcard serve/*.c))
-SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input)
+SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input serve)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
 
@@ -109,6 +109,14 @@ $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(BASE) $(HARDEN) $(PKG_CFLAGS) $(PLACES) $(CFLAGS) -c $< -o $@
+$(BUILD)/serve/page.c: serve/page.html
+	@mkdir -p $(@D)
+	$(call say,write   )
+	$(Q){ echo 'extern const char http_page[];'; echo 'const char http_page[] = {'; od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'; } >$@.new && mv $@.new $@
+$(BUILD)/obj/serve/page.o: $(BUILD)/serve/page.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,compile )
+	$(Q)$(CC) $(BASE) $(HARDEN) $(CFLAGS) -funsigned-char -c $< -o $@
 $(BUILD)/obj/serve/%.o: serve/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
@@ -130,9 +138,10 @@ $(BUILD)/tenon: $(call obj,$(CLI_SRC)) core/exports.map $(BUILD)/places | $(LIB)
 	$(call say,link    )
 	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
 
-$(BUILD)/tenon-serve: $(call obj,$(SERVE_SRC) $(SERVE_CLI)) core/exports.map $(BUILD)/places | $(LIB)
+SERVE_OBJ := $(call obj,$(SERVE_SRC) $(SERVE_CLI) serve/page.c)
+$(BUILD)/tenon-serve: $(SERVE_OBJ) core/exports.map $(BUILD)/places | $(LIB)
 	$(call say,link    )
-	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(SERVE_SRC) $(SERVE_CLI)) -L$(BUILD) -ltenon -ljansson $(shell pkg-config --libs libmicrohttpd) -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
+	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(SERVE_OBJ) -L$(BUILD) -ltenon -ljansson $(shell pkg-config --libs libmicrohttpd) -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
 
 # Each process that scans plugins reads and hashes them whole: what only debuggers read of them, nine tenths, is kept
 # beside them, where gdb and perf look for it. SPLIT_DEBUG=no: within them, for who splits it off by other means.

@@ -84,6 +84,22 @@ typedef enum option_id {
     OPT_PROMPT_NAME,
     OPT_POOLING,
     OPT_NPY,
+    OPT_HOST,
+    OPT_PORT,
+    OPT_UNIX,
+    OPT_KEY_FILE,
+    OPT_CORS,
+    OPT_NAME,
+    OPT_ALIAS,
+    OPT_SEQUENCES,
+    OPT_QUEUE,
+    OPT_CACHE_MB,
+    OPT_BODY_MB,
+    OPT_READ_TIMEOUT,
+    OPT_REQUEST_TIMEOUT,
+    OPT_DRAIN,
+    OPT_PING,
+    OPT_ANY_ORDER,
     OPT_COUNT
 } option_id;
 
@@ -122,6 +138,7 @@ typedef struct command {
     const char *example, *notes;
     bool of_plugins; /* it is about them: they are opened whatever kernels are asked for        */
     tn_status (*run)(const options *o, tn_error *err);
+    const char *program; /* that lies beside this one and does it instead of run; or NULL                */
 } command;
 
 struct options {
@@ -138,6 +155,8 @@ struct options {
     size_t stop_count;
     const char **variables; /* every --template-var; owned                                     */
     size_t variable_count;
+    const char **aliases; /* every --alias; owned                                              */
+    size_t alias_count;
     media_file *files; /* every --image and --audio, in their order; owned                     */
     size_t file_count;
 };
@@ -305,7 +324,8 @@ tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_embed, command_tokenize, command_check, command_chat, command_cache, command_quantize;
+    command_perplexity, command_embed, command_tokenize, command_check, command_chat, command_cache, command_quantize,
+    command_serve;
 
 /* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
  * returned. */

@@ -9,7 +9,8 @@ const command *const commands[] = {&command_run,        &command_chat,
                                    &command_logits,     &command_bench,
                                    &command_perplexity, &command_embed,
                                    &command_tokenize,   &command_cache,
-                                   &command_quantize,   NULL};
+                                   &command_quantize,   &command_serve,
+                                   NULL};
 
 static void print_option(FILE *to, const option_spec *s)
 {

@@ -2,8 +2,10 @@
  */
 #include "cli.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,6 +85,27 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* The program beside this one takes this one's place, with the same arguments. */
+static tn_status run_program(const command *c, int argc, char **argv, tn_error *err)
+{
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    char **own = calloc((size_t)argc + 2, sizeof *own), *slash = NULL;
+    if (!own)
+        return tn_fail(err, TN_E_MEMORY, c->name, "out of memory");
+    path[length > 0 ? length : 0] = '\0';
+    if ((slash = strrchr(path, '/')))
+        strcpy(slash + 1, c->program);
+    own[0] = path;
+    for (int i = 0; i < argc; i++)
+        own[i + 1] = argv[i];
+    execv(path, own);
+    tn_status status = tn_fail(err, TN_E_KERNEL, c->program, "%s: %s; it is built where libmicrohttpd is, and belongs beside "
+                               "tenon", path, strerror(errno));
+    free(own);
+    return status;
+}
+
 static tn_status run_command(const command *c, int argc, char **argv, tn_error *err)
 {
     options o = {.command = c, .all = commands};
@@ -93,6 +116,8 @@ static tn_status run_command(const command *c, int argc, char **argv, tn_error *
     tn_status status = options_parse(&o, argc, argv, err);
     if (status == TN_OK && option_given(&o, OPT_VERSION)) {
         status = print_version(err);
+    } else if (status == TN_OK && c->program) {
+        status = run_program(c, argc, argv, err);
     } else if (status == TN_OK) {
         status = c->run(&o, err);
         if (status == TN_OK)

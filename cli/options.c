@@ -169,6 +169,8 @@ static tn_status set_option(options *o, const option_spec *s, const char *value,
         o->stops[o->stop_count++] = value;
     if (status == TN_OK && s->id == OPT_TEMPLATE_VAR)
         o->variables[o->variable_count++] = value;
+    if (s->id == OPT_ALIAS)
+        o->aliases[o->alias_count++] = value;
     if (status == TN_OK && (s->id == OPT_IMAGE || s->id == OPT_AUDIO))
         o->files[o->file_count++] = (media_file){value, s->id == OPT_AUDIO};
     o->text[s->id] = value;
@@ -224,8 +226,9 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
     o->plugins = calloc((size_t)argc + 1, sizeof *o->plugins);
     o->stops = calloc((size_t)argc + 1, sizeof *o->stops);
     o->variables = calloc((size_t)argc + 1, sizeof *o->variables);
+    o->aliases = calloc((size_t)argc + 1, sizeof *o->aliases);
     o->files = calloc((size_t)argc + 1, sizeof *o->files);
-    if (!o->argument || !o->plugins || !o->stops || !o->variables || !o->files)
+    if (!o->argument || !o->plugins || !o->stops || !o->variables || !o->aliases || !o->files)
         return tn_fail(err, TN_E_MEMORY, c->name, "out of memory; close other programs");
     for (int i = 0; i < argc;) {
         const char *argument = argv[i];
@@ -260,8 +263,9 @@ void options_free(options *o)
     free(o->plugins);
     free(o->stops);
     free(o->variables);
+    free(o->aliases);
     free(o->files);
-    o->argument = o->plugins = o->stops = o->variables = NULL;
+    o->argument = o->plugins = o->stops = o->variables = o->aliases = NULL;
     o->files = NULL;
 }
 

@@ -24,7 +24,7 @@ typedef enum split_kind {
 
 typedef struct split_event {
     split_kind kind;
-    int call; /* of SPLIT_CALL and SPLIT_ARGUMENTS: which, from 0                                      */
+    int call;         /* of SPLIT_CALL and SPLIT_ARGUMENTS: which, from 0                                      */
     const char *text; /* whole characters of UTF-8, not empty; not ended by a NUL                          */
     size_t length;
 } split_event;

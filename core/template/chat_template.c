@@ -147,6 +147,11 @@ void tn_template_free(tn_template *t)
     free(t);
 }
 
+const char *tn_template_source(const tn_template *t, bool tools)
+{
+    return !t ? NULL : tools && t->tools.root ? t->tools.source : t->usual.source;
+}
+
 /* ---- rendering ---- */
 
 typedef struct rendering {

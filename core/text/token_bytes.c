@@ -88,3 +88,27 @@ tn_status token_bytes(const tn_tokenizer *t, int64_t id, buffer *out, token_kind
     buffer_free(&text);
     return status;
 }
+
+tn_status tn_tokenizer_bytes(const tn_tokenizer *tokenizer, int64_t id, char **bytes, size_t *length, bool *special,
+                             tn_error *err)
+{
+    if (!tokenizer || !bytes || !length)
+        return structs_missing(!tokenizer ? "tokenizer" : !bytes ? "bytes" : "length", err);
+    tn_error own = TN_ERROR_INIT;
+    err = err ? err : &own;
+    buffer out = {0};
+    token_kind kind;
+    tn_status status = token_bytes(tokenizer, id, &out, &kind, err);
+    size_t size = out.size;
+    if (status == TN_OK && !buffer_add(&out, "", 1))
+        status = tn_fail(err, TN_E_MEMORY, tokenizer->path, "out of memory");
+    if (status != TN_OK) {
+        buffer_free(&out);
+        return status;
+    }
+    *bytes = out.data;
+    *length = size;
+    if (special)
+        *special = kind == TOKEN_SPECIAL;
+    return TN_OK;
+}

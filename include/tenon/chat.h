@@ -27,6 +27,10 @@ TN_API tn_template *tn_template_open(const char *path, tn_error *err);
 TN_API tn_template *tn_template_parse(const char *source, size_t length, const char *name, tn_error *err);
 TN_API void tn_template_free(tn_template *chat_template); /* [one thread] */
 
+/* Its text, for calls with tools or without: by that is told how a family of models writes calls of tools. It ends in a
+ * NUL. [any thread] */
+TN_API const char *tn_template_source(const tn_template *chat_template, bool tools);
+
 typedef struct tn_render_options {
     uint32_t size;
     bool add_generation_prompt;  /* end with what opens the model's answer                                       */

@@ -30,6 +30,12 @@ TN_API tn_status tn_tokenizer_encode(const tn_tokenizer *tokenizer, const char *
 TN_API tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count, bool skip_special,
                                      char **text, size_t *length, tn_error *err);
 
+/* What an id stands for in the midst of a text, as bytes, which need not be whole characters: special tokens and ids
+ * without a token have none. *special (may be NULL): it is a special token. bytes is owned: free(); it ends in a NUL,
+ * which length does not count. TN_E_INPUT: a decoder by which a token stands for nothing by itself. [any thread] */
+TN_API tn_status tn_tokenizer_bytes(const tn_tokenizer *tokenizer, int64_t id, char **bytes, size_t *length,
+                                    bool *special, tn_error *err);
+
 /* Decodes token by token; what it returns is always whole characters. The tokenizer stays open meanwhile. */
 typedef struct tn_stream tn_stream;
 

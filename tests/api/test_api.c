@@ -94,6 +94,7 @@ static const struct {
     {"tn_generate_rows", "results"},
     {"tn_template_render", "length"},
     {"tn_tokenizer_decode", "length"},
+    {"tn_tokenizer_bytes", "special"},
     {"tn_stream_push", "length"},
     {"tn_stream_flush", "length"},
 };

@@ -1,0 +1,86 @@
+/* What the files of the transport share: http.c (connections), http_exchange.c (answers), http_watch.c (clients that have
+ * gone, or are slow). */
+#ifndef TENON_SERVE_HTTP_STATE_H
+#define TENON_SERVE_HTTP_STATE_H
+
+#include "http.h"
+#include "keys.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A connection: what it is doing since when. Owned by libmicrohttpd's callback of its end. */
+typedef enum line_state { LINE_READING, LINE_ANSWERING, LINE_IDLE } line_state;
+
+typedef struct line {
+    int fd;
+    line_state state;
+    double since;
+    struct exchange *exchange; /* that is being answered; or NULL                                          */
+    struct line *next, **before;
+} line;
+
+enum { EXCHANGE_HEADERS = 8 };
+
+struct exchange {
+    http *http;
+    line *line;
+    struct MHD_Connection *connection; /* NULL: it is done with this                                   */
+    char *method, *path;               /* owned                                                      */
+    char *body;                        /* owned; ends in a NUL                                       */
+    size_t body_length, body_capacity;
+    bool handled, too_large;
+    int refused; /* status that it is answered with when its body is through; 0: it goes to the handler  */
+    char id[24];
+    double begun, deadline; /* 0: none                                                            */
+
+    /* The rest under lock. The connection's side and the answering side each let go of it once; the last frees it. */
+    pthread_mutex_t lock;
+    int holders;
+    struct MHD_Response *response; /* whole, to be queued                                              */
+    char *header[EXCHANGE_HEADERS][2];
+    int headers, status;
+    bool stream, ended, gone, suspended, queued, late;
+    char *out; /* of a stream, what was not sent                                                      */
+    size_t out_length, out_capacity, out_at;
+    double wrote;
+    void (*watch)(void *ctx, bool late);
+    void *watch_ctx;
+};
+
+struct http {
+    http_options options;
+    key_list keys;
+    int listening, port;
+    bool local; /* only this machine can ask                                                         */
+    struct MHD_Daemon *daemon;
+    exchange_handler *_Atomic handler;
+    void *_Atomic ctx;
+    atomic_uint_fast64_t numbers;
+    pthread_mutex_t lock; /* of lines; taken before an exchange's                                      */
+    line *lines;
+    pthread_t watcher;
+    bool watching;
+    atomic_bool closing;
+};
+
+double http_now(void);
+
+/* http_exchange.c */
+exchange *exchange_new(http *h, struct MHD_Connection *connection, line *line, const char *method, const char *path);
+void exchange_release(exchange *x);
+bool exchange_take_body(exchange *x, const char *data, size_t length); /* false: no memory                  */
+/* On the connection's thread: queues what there is, or suspends it until there is something. */
+enum MHD_Result exchange_continue(exchange *x);
+void exchange_connection_over(exchange *x); /* it is not used any more, however it ended                   */
+void exchange_lose(exchange *x, bool late); /* the client is gone, or its time is over                     */
+void exchange_ping(exchange *x, double now);
+
+/* http_watch.c */
+void *http_watch(void *http);
+
+/* page.c: one HTML file. */
+extern const char http_page[];
+
+#endif
