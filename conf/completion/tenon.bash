@@ -57,7 +57,8 @@ _tenon() {
     elif [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$(awk '{ print $1 }' <<<"$options")" -- "$cur"))
     elif [[ -z $command || $command == help ]]; then
-        COMPREPLY=($(compgen -W "$commands" -- "$cur") $(compgen -d -- "$cur"))
+        # A folder may be called as a command is.
+        COMPREPLY=($({ compgen -W "$commands" -- "$cur"; compgen -d -- "$cur"; } | sort -u))
     else
         COMPREPLY=($(compgen -f -- "$cur"))
     fi
