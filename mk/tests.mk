@@ -78,6 +78,11 @@ $(BUILD)/tests/test_api: | $(BUILD)/plugins/npu_rmsnorm.so
 # Those of what plugins share see that too.
 $(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
 $(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
+# Those of the server link what they look at of it, which takes no more than core does.
+SPLITTER_OBJ := $(call obj,$(wildcard serve/splitter*.c))
+$(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_splitter*.c)): $(SPLITTER_OBJ) $(call obj,tests/serve/split.c)
+$(BUILD)/tests/test_splitter: $(call obj,tests/faults/failing_memory.c)
+$(BUILD)/tests/test_fuzz_corpus $(BUILD)/fuzz_toolcall: $(SPLITTER_OBJ)
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)

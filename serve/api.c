@@ -260,6 +260,8 @@ void api_handle(void *ctx, exchange *x)
             continue;
         if (paths[i].post ? strcmp(exchange_method(x), "POST") != 0 : !is_get(x))
             refuse_method(x, paths[i].post ? "POST" : "GET");
+        else if (paths[i].post && worker_ending(a->worker))
+            exchange_error(x, 503, NULL, "the server is ending");
         else
             paths[i].answer(a, x);
         return;

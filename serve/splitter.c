@@ -9,15 +9,15 @@
 typedef enum stage { IN_CONTENT, IN_THOUGHT, IN_MATCH } stage;
 
 /* By what a pattern is found. */
-typedef struct mark {
+typedef struct opening {
     const char *text; /* an object of JSON has its brace                                                      */
     size_t size;
     bool start, calls, thinks;
-} mark;
+} opening;
 
 struct splitter {
     const splitter_family *family;
-    mark marks[SPLITTER_PATTERNS];
+    opening openings[SPLITTER_PATTERNS];
     int count;       /* of them                                                                              */
     bool first[256]; /* bytes that a mark begins with                                                          */
     json_t *tools;   /* NULL: calls are not looked for                                                          */
@@ -42,13 +42,13 @@ struct splitter {
     size_t looked; /* bytes of calls that were none, looked through again                                          */
 };
 
-static void find_marks(splitter *s)
+static void find_openings(splitter *s)
 {
     s->hold = s->tools;
     for (; s->count < SPLITTER_PATTERNS && s->family->patterns[s->count]; s->count++) {
         const char *pattern = s->family->patterns[s->count];
-        mark *m = &s->marks[s->count];
-        m->start = pattern[0] == AT_START;
+        opening *m = &s->openings[s->count];
+        m->start = splitter_family_is(pattern, START);
         m->calls = splitter_family_calls(pattern);
         m->thinks = strstr(pattern, THINK);
         m->text = pattern + m->start;
@@ -80,7 +80,7 @@ splitter *splitter_new(const splitter_options *options, split_sink *sink, void *
     }
     s->match.tools = s->tools;
     splitter_match_begin(&s->match, "");
-    find_marks(s);
+    find_openings(s);
     return s;
 }
 
@@ -100,7 +100,7 @@ int splitter_calls(const splitter *s)
     return s->told;
 }
 
-static void send(splitter *s, split_kind kind, const char *text, size_t length)
+static void emit(splitter *s, split_kind kind, const char *text, size_t length)
 {
     if (length)
         s->sink(s->ctx, &(split_event){.kind = kind, .call = s->told, .text = text, .length = length});
@@ -110,7 +110,7 @@ static void send(splitter *s, split_kind kind, const char *text, size_t length)
 static void send_space(splitter *s, split_kind kind, bool keep)
 {
     if (keep)
-        send(s, kind, s->space.bytes, s->space.length);
+        emit(s, kind, s->space.bytes, s->space.length);
     s->space.length = 0;
 }
 
@@ -128,7 +128,7 @@ static void say(splitter *s, split_kind kind, size_t from, size_t to)
         bool keep = *begun || (content && !s->trim);
         send_space(s, kind, keep);
         lead = keep ? 0 : lead;
-        send(s, kind, text + lead, tail - lead);
+        emit(s, kind, text + lead, tail - lead);
         *begun = true;
         s->trim = s->trim && !content;
     } else {
@@ -187,8 +187,8 @@ static void tell(splitter *s)
         if (s->one_call && s->told)
             break;
         const json_t *name = json_object_get(s->match.calls[i].tool, "name");
-        send(s, SPLIT_CALL, json_string_value(name), json_string_length(name));
-        send(s, SPLIT_ARGUMENTS, s->match.calls[i].arguments.bytes, s->match.calls[i].arguments.length);
+        emit(s, SPLIT_CALL, json_string_value(name), json_string_length(name));
+        emit(s, SPLIT_ARGUMENTS, s->match.calls[i].arguments.bytes, s->match.calls[i].arguments.length);
         s->told++;
     }
     if (s->match.count)
@@ -205,7 +205,7 @@ static size_t agrees(const splitter *s, size_t place, const char *mark, size_t s
     return memcmp(splitter_window_at(&s->window, place), mark, length) == 0 ? length : 0;
 }
 
-static bool may_begin(const splitter *s, const mark *m)
+static bool may_begin(const splitter *s, const opening *m)
 {
     return (m->thinks || !s->inside) && (s->tools || !m->calls) && !(m->start && s->said);
 }
@@ -218,7 +218,7 @@ static int find(const splitter *s, size_t place, int first, bool last, bool *hol
     if (!s->first[(unsigned char)*splitter_window_at(&s->window, place)])
         return -1;
     for (int i = first; i < s->count; i++) {
-        const mark *m = &s->marks[i];
+        const opening *m = &s->openings[i];
         size_t same = may_begin(s, m) ? agrees(s, place, m->text, m->size) : 0;
         if (!same)
             continue;
@@ -272,7 +272,7 @@ static bool run_thought(splitter *s, bool last)
     size_t end = splitter_window_end(&s->window);
     for (; s->place < end; s->place++)
         for (int i = 0; i < SPLITTER_CLOSES && s->family->closes[i]; i++) {
-            bool keep = s->family->closes[i][0] == AT_KEEP;
+            bool keep = splitter_family_is(s->family->closes[i], KEEP);
             const char *mark = s->family->closes[i] + keep;
             size_t size = strlen(mark), same = agrees(s, s->place, mark, size);
             if (!same || (same < size && last))
@@ -288,6 +288,12 @@ static bool run_thought(splitter *s, bool last)
     return false;
 }
 
+/* Not the first byte of a character. */
+static bool is_within(char c)
+{
+    return ((unsigned char)c & 0xC0) == 0x80;
+}
+
 /* What was held is none: the next pattern that begins alike is tried, else its mark is content, and the rest is looked
  * through for another, which is given up where much was looked through in vain. */
 static void run_failed(splitter *s, bool last)
@@ -297,7 +303,7 @@ static void run_failed(splitter *s, bool last)
     s->looked += held;
     bool hold, enough = s->looked > FREELY + TIMES * s->place;
     if (!s->match.some) {
-        mark_size = s->marks[s->pattern].size;
+        mark_size = s->openings[s->pattern].size;
         int other = enough ? -1 : find(s, s->from, s->pattern + 1, last, &hold);
         if (other >= 0) {
             begin_match(s, other);
@@ -307,6 +313,8 @@ static void run_failed(splitter *s, bool last)
     s->stage = IN_CONTENT;
     if (!enough)
         s->place = s->from + mark_size;
+    while (s->place < splitter_window_end(&s->window) && is_within(*splitter_window_at(&s->window, s->place)))
+        s->place++;
     say_content(s, s->place);
 }
 

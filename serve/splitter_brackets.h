@@ -8,9 +8,10 @@
 typedef struct splitter_brackets {
     const char *mark; /* around strings, its first byte there once; NULL: the quotes of Python                      */
     int depth;
-    size_t matched; /* bytes of mark that were there                                                         */
-    char quote;     /* of the string that is open                                                            */
-    bool escaped;
+    size_t matched; /* bytes of mark that were there                                                          */
+    char quote;     /* of the string that is open                                                             */
+    bool escaped, triple;
+    int run; /* quotes of the string's kind that were just there, while it may begin or end by three           */
 } splitter_brackets;
 
 /* true: c closes the first. Brackets of other kinds are not told apart: what is between them is read afterwards. */

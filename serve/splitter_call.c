@@ -48,17 +48,18 @@ static bool read_key(splitter_call_reader *r, const char *key, size_t length)
     return !r->bare;
 }
 
-static bool read_name(const json_t *tools, const char *text, size_t length, splitter_call *out)
+static splitter_match_result read_name(const json_t *tools, const char *text, size_t length, splitter_call *out)
 {
-    json_t *name = json_loadb(text, length, JSON_DECODE_ANY, NULL);
+    bool memory = true;
+    json_t *name = splitter_json_load(text, length, &memory);
     out->tool = splitter_call_tool(tools, json_string_value(name), json_string_length(name));
     json_decref(name);
-    return out->tool;
+    return out->tool ? MATCH_MORE : memory ? MATCH_FAILED : MATCH_MEMORY;
 }
 
 /* A value of the object ends before place. */
-static bool read_value(splitter_call_reader *r, const json_t *tools, const splitter_window *w, size_t place,
-                       splitter_call *out)
+static splitter_match_result read_value(splitter_call_reader *r, const json_t *tools, const splitter_window *w,
+                                        size_t place, splitter_call *out)
 {
     if (r->member == MEMBER_NAME)
         return read_name(tools, splitter_window_at(w, r->since), place - r->since, out);
@@ -66,8 +67,7 @@ static bool read_value(splitter_call_reader *r, const json_t *tools, const split
         r->arguments = r->since;
         r->arguments_length = place - r->since;
     }
-    r->member = MEMBER_OTHER;
-    return true;
+    return MATCH_MORE;
 }
 
 splitter_match_result splitter_call_step(splitter_call_reader *r, const json_t *tools, const splitter_window *w,
@@ -91,9 +91,8 @@ splitter_match_result splitter_call_step(splitter_call_reader *r, const json_t *
             r->since = place;
     }
     /* Numbers and words are neither a name nor arguments, so what ends with their last byte is enough. */
-    if (r->json.depth == 1 && r->json.state == SCAN_AFTER && (before != SCAN_AFTER || depth != 1) &&
-        !read_value(r, tools, w, place + 1, out))
-        return MATCH_FAILED;
+    if (r->json.depth == 1 && r->json.state == SCAN_AFTER && (before != SCAN_AFTER || depth != 1))
+        return read_value(r, tools, w, place + 1, out);
     if (result == SCAN_MORE)
         return MATCH_MORE;
     bool memory = true;

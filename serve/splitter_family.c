@@ -11,6 +11,8 @@
 #define HERMES "<tool_call>" WS CALL WS "</tool_call>"
 #define LIST "[" WS CALL WS MANY "," WS CALL WS AGAIN "]"
 #define PYTHONS "[" WS PYTHON WS MANY "," WS PYTHON WS AGAIN "]"
+/* {"name": {...}} */
+#define NAMED "{" WS "\"" NAME "\"" WS ":" WS ARGS WS "}" DONE
 #define SEVERAL CALL TELL WS MANY ";" WS CALL TELL WS AGAIN
 
 #define FUNCTION(VALUE_)                                                                                               \
@@ -19,10 +21,24 @@
     "<" MARK_ "invoke name=\"" NAME "\">" WS MANY "<" MARK_ "parameter name=\"" KEY "\"" BEHIND_ ">" VALUE "</" MARK_  \
     "parameter>" WS AGAIN "</" MARK_ "invoke>" DONE TELL WS
 #define DSML "｜DSML｜"
+#define DSML_CALLS(TAG_) "<" DSML TAG_ ">" WS MANY INVOKE(DSML, " string=\"" SKIP "\"") AGAIN "</" DSML TAG_ ">"
+
+/* Keys and values of tags that may have a suffix, behind the name. */
+#define PAIRS(SUFFIX_)                                                                                                 \
+    MANY "<arg_key" SUFFIX_ ">" KEY "</arg_key" SUFFIX_ ">" WS "<arg_value" SUFFIX_ ">" VALUE "</arg_value" SUFFIX_    \
+         ">" WS AGAIN "</tool_call" SUFFIX_ ">" DONE
+#define HUNYUAN_V3(SUFFIX_)                                                                                            \
+    "<tool_calls" SUFFIX_ ">" WS MANY "<tool_call" SUFFIX_ ">" WS NAME WS "<tool_sep" SUFFIX_ ">" WS PAIRS(SUFFIX_)    \
+    TELL WS AGAIN "</tool_calls" SUFFIX_ ">"
 
 #define DEEPSEEK(CALL_)                                                                                                \
     "<｜tool▁calls▁begin｜>" WS MANY "<｜tool▁call▁begin｜>" CALL_ WS "<｜tool▁call▁end｜>" TELL WS AGAIN              \
     "<｜tool▁calls▁end｜>"
+
+#define LLAMA3                                                                                                         \
+    {                                                                                                                  \
+        "<|python_tag|>" WS SEVERAL, START SEVERAL, THOUGHT                                                            \
+    }
 
 /* Of a message to a tool, whose name may stand before its channel, too. */
 #define HARMONY "to=functions." NAME SKIP "<|message|>" WS ARGS DONE TELL WS MANY "<|call|>" AGAIN
@@ -63,11 +79,9 @@ static const splitter_family families[] = {
      .marks = {"<seed:tool_call>"},
      .patterns = {"<seed:tool_call>" WS FUNCTION(VALUE) WS "</seed:tool_call>", START "<seed:think>" THINK},
      .closes = {"</seed:think>"}},
-    {.name = "deepseek_v3_2",
+    {.name = "deepseek_dsml",
      .marks = {DSML},
-     .patterns = {"<" DSML "function_calls>" WS MANY INVOKE(DSML, " string=\"" SKIP "\"") AGAIN "</" DSML
-                                                                                                "function_calls>",
-                  THOUGHT},
+     .patterns = {DSML_CALLS("function_calls"), DSML_CALLS("tool_calls"), THOUGHT},
      .closes = {CLOSED}},
     {.name = "deepseek",
      .marks = {"<｜tool▁calls▁begin｜>"},
@@ -86,12 +100,26 @@ static const splitter_family families[] = {
      .patterns = {"<|START_ACTION|>" WS LIST WS "<|END_ACTION|>", START "<|START_THINKING|>" THINK,
                   "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
      .closes = {"<|END_THINKING|>"}},
+    {.name = "hunyuan_v3",
+     .marks = {"<tool_sep"},
+     .patterns = {HUNYUAN_V3(":opensource"), HUNYUAN_V3(""), START "<think:opensource>" THINK, THOUGHT},
+     .closes = {CLOSED, "</think:opensource>"}},
     {.name = "glm",
      .marks = {"<arg_key>"},
-     .patterns = {"<tool_call>" WS NAME WS MANY "<arg_key>" KEY "</arg_key>" WS "<arg_value>" VALUE
-                  "</arg_value>" WS AGAIN "</tool_call>" DONE,
-                  THOUGHT},
+     .patterns = {"<tool_call>" WS NAME WS PAIRS(""), THOUGHT},
      .closes = {CLOSED}},
+    {.name = "solar_open",
+     .marks = {"<|tool_call:begin|>"},
+     .patterns = {"<|tool_call:begin|>" SKIP "<|tool_call:name|>" NAME "<|tool_call:args|>" WS ARGS WS
+                  "<|tool_call:end|>" DONE,
+                  "<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|end|>", "<|flush|>", "<|calls|>",
+                  START "<|think|>" THINK},
+     .closes = {"<|end|>"}},
+    {.name = "apertus",
+     .marks = {"<|tools_prefix|>"},
+     .patterns = {"<|tools_prefix|>" WS "[" WS NAMED WS MANY "," WS NAMED WS AGAIN "]" WS "<|tools_suffix|>",
+                  START "<|inner_prefix|>" THINK},
+     .closes = {"<|inner_suffix|>"}},
     {.name = "qwen3_coder",
      .marks = {"<function=", "<parameter="},
      .patterns = {"<tool_call>" WS FUNCTION(LINES) WS "</tool_call>", HERMES,
@@ -109,7 +137,8 @@ static const splitter_family families[] = {
     {.name = "llama4",
      .marks = {"<|header_start|>"},
      .patterns = {"<|python_start|>" WS PYTHONS WS "<|python_end|>",
-                  "<|python_start|>" WS SEVERAL MANY "<|python_end|>" AGAIN, START PYTHONS, START SEVERAL, THOUGHT},
+                  "<|python_start|>" WS SEVERAL MANY "<|python_end|>" AGAIN,
+                  START "<|python_start|>" WS "<|python_end|>" WS, START PYTHONS, START SEVERAL, THOUGHT},
      .closes = {CLOSED}},
     {.name = "mistral",
      .marks = {"[TOOL_CALLS]"},
@@ -127,10 +156,8 @@ static const splitter_family families[] = {
      .patterns = {"<|tool_call|>" WS LIST TELL WS MANY "<|/tool_call|>" AGAIN,
                   AROUND("<response>", "</response>", "<|tool_call|>" WS LIST), THOUGHT},
      .closes = {CLOSED}},
-    {.name = "llama3",
-     .marks = {"<|python_tag|>"},
-     .patterns = {"<|python_tag|>" WS SEVERAL, START SEVERAL, THOUGHT},
-     .closes = {CLOSED}},
+    {.name = "llama3", .marks = {"<|python_tag|>"}, .patterns = LLAMA3, .closes = {CLOSED}},
+    {.name = "llama3", .marks = {"<|start_header_id|>", "\"parameters\": "}, .patterns = LLAMA3, .closes = {CLOSED}},
     {.name = "ernie",
      .marks = {"<tool_call>", "<response>"},
      .patterns = {HERMES, AROUND("<response>", "</response>", HERMES), THOUGHT},
@@ -201,7 +228,7 @@ bool splitter_family_inside(const splitter_family *family, const char *prompt, s
 {
     length = trimmed(prompt, length);
     for (int i = 0; i < SPLITTER_PATTERNS && family->patterns[i]; i++) {
-        const char *mark = family->patterns[i] + (family->patterns[i][0] == AT_START);
+        const char *mark = family->patterns[i] + splitter_family_is(family->patterns[i], START);
         size_t size = splitter_family_text(mark);
         if (strcmp(mark + size, THINK) != 0)
             continue;

@@ -24,27 +24,13 @@
 #define LAST "\x17"  /* nothing comes behind                                                              */
 #define KEEP "\x18"  /* of what closes a thought: is no part of it, and is looked at once more            */
 
-/* The same, as they are met. */
-enum {
-    AT_WS = '\x01',
-    AT_NAME = '\x02',
-    AT_KEY = '\x03',
-    AT_VALUE = '\x04',
-    AT_LINES = '\x05',
-    AT_CALL = '\x06',
-    AT_ARGS = '\x07',
-    AT_PYTHON = '\x0e',
-    AT_BRACES = '\x0f',
-    AT_SKIP = '\x10',
-    AT_MANY = '\x11',
-    AT_AGAIN = '\x12',
-    AT_DONE = '\x13',
-    AT_TELL = '\x14',
-    AT_THINK = '\x15',
-    AT_START = '\x16',
-    AT_LAST = '\x17',
-    AT_KEEP = '\x18'
-};
+/* What is at a place of a pattern is one of these. */
+static inline bool splitter_family_is(const char *at, const char *ops)
+{
+    while (*ops && *ops != *at)
+        ops++;
+    return *ops;
+}
 
 enum { SPLITTER_PATTERNS = 12, SPLITTER_CLOSES = 6 };
 

@@ -2,7 +2,6 @@
 #include "splitter_json.h"
 
 #include <ctype.h>
-#include <jansson.h>
 #include <string.h>
 
 static splitter_json_result go(splitter_json *j, splitter_json_state state)
@@ -17,7 +16,7 @@ static splitter_json_result ended(splitter_json *j)
     return j->depth ? SCAN_MORE : SCAN_END;
 }
 
-static splitter_json_result open(splitter_json *j, char c)
+static splitter_json_result open_bracket(splitter_json *j, char c)
 {
     if (j->depth == SPLITTER_JSON_DEPTH)
         return SCAN_WRONG;
@@ -25,7 +24,7 @@ static splitter_json_result open(splitter_json *j, char c)
     return go(j, c == '{' ? SCAN_FIRST_KEY : SCAN_FIRST_VALUE);
 }
 
-static splitter_json_result close(splitter_json *j, char c)
+static splitter_json_result close_bracket(splitter_json *j, char c)
 {
     if (!j->depth || j->open[j->depth - 1] != (c == '}' ? '{' : '['))
         return SCAN_WRONG;
@@ -33,45 +32,45 @@ static splitter_json_result close(splitter_json *j, char c)
     return ended(j);
 }
 
-static splitter_json_result string(splitter_json *j, bool key)
+static splitter_json_result begin_string(splitter_json *j, bool key)
 {
     j->key = key;
     return go(j, SCAN_STRING);
 }
 
-static splitter_json_result word(splitter_json *j, const char *rest)
+static splitter_json_result begin_word(splitter_json *j, const char *rest)
 {
     j->word = rest;
     return go(j, SCAN_WORD);
 }
 
-static splitter_json_result value(splitter_json *j, char c)
+static splitter_json_result begin_value(splitter_json *j, char c)
 {
     switch (c) {
     case '{':
     case '[':
-        return open(j, c);
+        return open_bracket(j, c);
     case '"':
-        return string(j, false);
+        return begin_string(j, false);
     case '-':
         return go(j, SCAN_MINUS);
     case '0':
         return go(j, SCAN_ZERO);
     case 't':
-        return word(j, "rue");
+        return begin_word(j, "rue");
     case 'f':
-        return word(j, "alse");
+        return begin_word(j, "alse");
     case 'n':
-        return word(j, "ull");
+        return begin_word(j, "ull");
     default:
         return c >= '1' && c <= '9' ? go(j, SCAN_DIGITS) : SCAN_WRONG;
     }
 }
 
-static splitter_json_result after(splitter_json *j, char c)
+static splitter_json_result behind_value(splitter_json *j, char c)
 {
     if (c == '}' || c == ']')
-        return close(j, c);
+        return close_bracket(j, c);
     if (c != ',' || !j->depth)
         return SCAN_WRONG;
     return go(j, j->open[j->depth - 1] == '{' ? SCAN_NEXT_KEY : SCAN_VALUE);
@@ -129,7 +128,7 @@ static splitter_json_result in_number(splitter_json *j, char c)
     if (e && j->state != SCAN_EXPONENT)
         return go(j, SCAN_E);
     j->state = SCAN_AFTER;
-    return splitter_space(c) ? SCAN_MORE : after(j, c);
+    return splitter_space(c) ? SCAN_MORE : behind_value(j, c);
 }
 
 splitter_json_result splitter_json_step(splitter_json *j, char c)
@@ -138,17 +137,17 @@ splitter_json_result splitter_json_step(splitter_json *j, char c)
         return SCAN_MORE;
     switch (j->state) {
     case SCAN_FIRST_VALUE:
-        return c == ']' ? close(j, c) : value(j, c);
+        return c == ']' ? close_bracket(j, c) : begin_value(j, c);
     case SCAN_VALUE:
-        return value(j, c);
+        return begin_value(j, c);
     case SCAN_FIRST_KEY:
-        return c == '}' ? close(j, c) : c == '"' ? string(j, true) : SCAN_WRONG;
+        return c == '}' ? close_bracket(j, c) : c == '"' ? begin_string(j, true) : SCAN_WRONG;
     case SCAN_NEXT_KEY:
-        return c == '"' ? string(j, true) : SCAN_WRONG;
+        return c == '"' ? begin_string(j, true) : SCAN_WRONG;
     case SCAN_COLON:
         return c == ':' ? go(j, SCAN_VALUE) : SCAN_WRONG;
     case SCAN_AFTER:
-        return after(j, c);
+        return behind_value(j, c);
     case SCAN_STRING:
         return in_string(j, c);
     case SCAN_ESCAPE:
@@ -163,38 +162,37 @@ splitter_json_result splitter_json_step(splitter_json *j, char c)
     }
 }
 
-/* Integers of any length are JSON, and so is a NUL in a string. */
-enum { FLAGS = JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL };
-
-static json_t *load(const char *bytes, size_t length, size_t flags, bool *memory)
+json_t *splitter_json_load(const char *bytes, size_t length, bool *memory)
 {
-    json_error_t err;
-    json_t *value = json_loadb(bytes, length, flags, &err);
-    if (!value && json_error_code(&err) == json_error_out_of_memory)
+    json_error_t err = {0};
+    /* Integers that the machine has stay some; longer ones, and a NUL in a string, are JSON, too. */
+    json_t *value = json_loadb(bytes, length, JSON_DECODE_ANY | JSON_ALLOW_NUL, &err);
+    if (!value && json_error_code(&err) == json_error_numeric_overflow)
+        value = json_loadb(bytes, length, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &err);
+    /* Where jansson lacks memory it often says nothing. */
+    if (!value && (!err.text[0] || json_error_code(&err) == json_error_out_of_memory))
         *memory = false;
     return value;
 }
 
-bool splitter_json_add_object(splitter_text *out, const char *bytes, size_t length, bool *memory)
-{
-    json_t *value = load(bytes, length, FLAGS | JSON_DECODE_ANY, memory), *inner = NULL;
-    if (json_is_string(value)) {
-        bytes = json_string_value(value);
-        length = json_string_length(value);
-        inner = load(bytes, length, FLAGS, memory);
-    }
-    bool is = json_is_object(inner ? inner : value), ok = is && splitter_text_add(out, bytes, length);
-    if (is && !ok)
-        *memory = false;
-    json_decref(inner);
-    json_decref(value);
-    return ok;
-}
-
 bool splitter_json_is_object(const char *bytes, size_t length, bool *memory)
 {
-    json_t *value = load(bytes, length, FLAGS, memory);
+    json_t *value = splitter_json_load(bytes, length, memory);
     bool is = json_is_object(value);
     json_decref(value);
     return is;
+}
+
+bool splitter_json_add_object(splitter_text *out, const char *bytes, size_t length, bool *memory)
+{
+    json_t *value = splitter_json_load(bytes, length, memory);
+    if (json_is_string(value)) {
+        bytes = json_string_value(value);
+        length = json_string_length(value);
+    }
+    bool is = json_is_object(value) || (json_is_string(value) && splitter_json_is_object(bytes, length, memory));
+    bool ok = is && splitter_text_add(out, bytes, length);
+    *memory = *memory && ok == is;
+    json_decref(value);
+    return ok;
 }

@@ -4,6 +4,8 @@
 
 #include "splitter_text.h"
 
+#include <jansson.h>
+
 enum { SPLITTER_JSON_DEPTH = 128 };
 
 typedef enum splitter_json_state {
@@ -40,11 +42,14 @@ typedef enum splitter_json_result { SCAN_WRONG, SCAN_MORE, SCAN_END } splitter_j
 /* SCAN_END: the value, an array, object, or string, ends with this byte. */
 splitter_json_result splitter_json_step(splitter_json *j, char c);
 
+/* A value of JSON, as jansson reads it, with integers of any length. NULL: it is none, or no memory, which *memory
+ * tells where jansson does. */
+json_t *splitter_json_load(const char *bytes, size_t length, bool *memory);
+
 /* Adds the JSON text of an object, or of the object that is written in a string, as models write arguments; false: it
  * is none, or no memory, which *memory tells. */
 bool splitter_json_add_object(splitter_text *out, const char *bytes, size_t length, bool *memory);
 
-/* The text is an object, as jansson reads it. */
 bool splitter_json_is_object(const char *bytes, size_t length, bool *memory);
 
 #endif

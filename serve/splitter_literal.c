@@ -125,7 +125,7 @@ static bool read_quoted(reader *r)
             r->memory = unescape(r, &t);
     }
     if (closed && r->memory)
-        add_string(r, t.bytes, t.length);
+        add_string(r, t.bytes ? t.bytes : "", t.length);
     splitter_text_free(&t);
     return closed && r->memory;
 }

@@ -63,7 +63,7 @@ static splitter_match_result argument(splitter_match *m, const splitter_window *
 {
     const char *key = splitter_window_at(w, m->key), *value = splitter_window_at(w, m->since);
     size_t length = end - m->since;
-    if (*m->at == AT_LINES) {
+    if (splitter_family_is(m->at, LINES)) {
         if (length && value[0] == '\n')
             value++, length--;
         if (length && value[length - 1] == '\n')
@@ -82,13 +82,13 @@ static splitter_match_result argument(splitter_match *m, const splitter_window *
 static splitter_match_result until(splitter_match *m, const splitter_window *w, size_t *place)
 {
     size_t size = splitter_family_text(m->at + 1), length = ++*place - m->since;
-    bool brief = *m->at == AT_KEY || *m->at == AT_SKIP;
+    bool brief = splitter_family_is(m->at, KEY SKIP);
     if (length < size || memcmp(splitter_window_at(w, *place - size), m->at + 1, size) != 0)
         return brief && length > SHORT ? MATCH_FAILED : MATCH_MORE;
-    if (*m->at == AT_KEY) {
+    if (splitter_family_is(m->at, KEY)) {
         m->key = m->since;
         m->key_length = length - size;
-    } else if (*m->at != AT_SKIP && argument(m, w, *place - size) == MATCH_MEMORY) {
+    } else if (!splitter_family_is(m->at, SKIP) && argument(m, w, *place - size) == MATCH_MEMORY) {
         return MATCH_MEMORY;
     }
     m->at += size;
@@ -98,9 +98,9 @@ static splitter_match_result until(splitter_match *m, const splitter_window *w, 
 /* The AGAIN of a MANY, and the MANY of an AGAIN. */
 static const char *other_end(const char *at)
 {
-    int step = *at == AT_MANY ? 1 : -1;
+    int step = splitter_family_is(at, MANY) ? 1 : -1;
     for (int depth = 0;; at += step) {
-        depth += *at == AT_MANY ? 1 : *at == AT_AGAIN ? -1 : 0;
+        depth += splitter_family_is(at, MANY) ? 1 : splitter_family_is(at, AGAIN) ? -1 : 0;
         if (!depth)
             return at;
     }
@@ -209,37 +209,26 @@ static splitter_match_result read_byte(splitter_match *m, const splitter_window 
     char c = *splitter_window_at(w, *place);
     if (m->since == SIZE_MAX)
         m->since = *place;
-    switch (*m->at) {
-    case AT_WS:
-        if (!splitter_space(c))
-            return next(m);
-        ++*place;
-        return MATCH_MORE;
-    case AT_NAME:
+    if (splitter_family_is(m->at, NAME))
         return name(m, w, place);
-    case AT_KEY:
-    case AT_VALUE:
-    case AT_LINES:
-    case AT_SKIP:
+    if (splitter_family_is(m->at, KEY VALUE LINES SKIP))
         return until(m, w, place);
-    case AT_CALL:
+    if (splitter_family_is(m->at, CALL))
         return object(m, w, place);
-    case AT_ARGS:
+    if (splitter_family_is(m->at, ARGS))
         return arguments(m, w, place);
-    case AT_PYTHON:
+    if (splitter_family_is(m->at, PYTHON))
         return python(m, w, place);
-    case AT_BRACES:
+    if (splitter_family_is(m->at, BRACES))
         return braces(m, w, place);
-    case AT_MANY:
+    if (splitter_family_is(m->at, MANY))
         return many(m, w, place);
-    case AT_LAST:
-        return MATCH_FAILED;
-    default:
-        if (c != *m->at)
-            return MATCH_FAILED;
-        ++*place;
+    if (splitter_family_is(m->at, WS) && !splitter_space(c))
         return next(m);
-    }
+    if (splitter_family_is(m->at, LAST) || (!splitter_family_is(m->at, WS) && c != *m->at))
+        return MATCH_FAILED;
+    ++*place;
+    return splitter_family_is(m->at, WS) ? MATCH_MORE : next(m);
 }
 
 splitter_match_result splitter_match_run(splitter_match *m, const splitter_window *w, size_t *place)
@@ -248,16 +237,16 @@ splitter_match_result splitter_match_run(splitter_match *m, const splitter_windo
         splitter_match_result result = MATCH_MORE;
         if (*m->at == '\0')
             return m->count || m->some || !splitter_family_calls(m->pattern) ? MATCH_DONE : MATCH_FAILED;
-        if (*m->at == AT_THINK)
+        if (splitter_family_is(m->at, THINK))
             return MATCH_THINK;
-        if (*m->at == AT_START) {
+        if (splitter_family_is(m->at, START)) {
             next(m);
-        } else if (*m->at == AT_DONE) {
+        } else if (splitter_family_is(m->at, DONE)) {
             result = whole(m);
-        } else if (*m->at == AT_AGAIN) {
+        } else if (splitter_family_is(m->at, AGAIN)) {
             m->at = other_end(m->at) - 1;
             next(m);
-        } else if (*m->at == AT_TELL) {
+        } else if (splitter_family_is(m->at, TELL)) {
             next(m);
             m->some = true;
             return MATCH_TELL;
@@ -275,16 +264,16 @@ splitter_match_result splitter_match_run(splitter_match *m, const splitter_windo
 static bool is_over(const splitter_match *m)
 {
     const char *at = m->at;
-    if (m->since != SIZE_MAX && *at != AT_WS)
+    if (m->since != SIZE_MAX && !splitter_family_is(at, WS))
         return false;
-    while (*at == AT_WS || *at == AT_MANY)
-        at = *at == AT_WS ? at + 1 : other_end(at) + 1;
-    return *at == AT_LAST || (!*at && (m->some || !splitter_family_calls(m->pattern)));
+    while (splitter_family_is(at, WS MANY))
+        at = splitter_family_is(at, WS) ? at + 1 : other_end(at) + 1;
+    return splitter_family_is(at, LAST) || (!*at && (m->some || !splitter_family_calls(m->pattern)));
 }
 
 bool splitter_match_may_end(const splitter_match *m, bool cut)
 {
-    bool begun = m->open.tool || (m->since != SIZE_MAX && (*m->at == AT_CALL || *m->at == AT_PYTHON));
+    bool begun = m->open.tool || (m->since != SIZE_MAX && (splitter_family_is(m->at, CALL PYTHON)));
     return is_over(m) || (!cut && m->count && !begun);
 }
 

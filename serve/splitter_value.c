@@ -1,6 +1,7 @@
 /* Values by a schema; see splitter_value.h. */
 #include "splitter_value.h"
 
+#include "splitter_json.h"
 #include "splitter_literal.h"
 
 #include <string.h>
@@ -119,13 +120,13 @@ static int types_of_argument(const json_t *function, const char *key, size_t len
     return 0;
 }
 
-/* The type of a text of JSON; 0: it is none. */
-static int type_of_text(const char *text, size_t length)
+/* The type of a text of JSON; 0: it is none. A number without point and exponent is an integer, however long. */
+static int type_of_text(const char *text, size_t length, bool *memory)
 {
-    json_t *json = json_loadb(text, length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_t *json = splitter_json_load(text, length, memory);
     int type = json ? type_of(json) : 0;
-    if (!json && (json = json_loadb(text, length, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL)))
-        type = type_of(json) == IS_NUMBER ? IS_INTEGER : type_of(json); /* more digits than a machine's integers have */
+    if (type == IS_NUMBER && !memchr(text, '.', length) && !memchr(text, 'e', length) && !memchr(text, 'E', length))
+        type = IS_INTEGER;
     json_decref(json);
     return type;
 }
@@ -142,13 +143,13 @@ bool splitter_value_add(splitter_text *out, const json_t *function, const char *
         text++, size--;
     while (size && splitter_space(text[size - 1]))
         size--;
-    int type = size ? type_of_text(text, size) : 0;
+    bool memory = true;
+    int type = size ? type_of_text(text, size, &memory) : 0;
     if (type && (!types || types & type))
         return splitter_text_add(out, text, size);
     /* Some templates show values as Python does. */
-    bool memory = true;
     if (!type && types && splitter_literal_add(out, LITERAL_VALUE, text, size, NULL, &memory)) {
-        if (types & type_of_text(out->bytes + before, out->length - before))
+        if (types & type_of_text(out->bytes + before, out->length - before, &memory))
             return true;
         out->length = before;
     }

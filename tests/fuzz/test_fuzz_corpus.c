@@ -52,6 +52,7 @@ static const struct {
     {"image", fuzz_image, 8},
     {"audio", fuzz_audio, 8},
     {"schema", fuzz_schema, 10},
+    {"toolcall", fuzz_toolcall, 20},
 };
 
 START_TEST(corpus)
