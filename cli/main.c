@@ -100,8 +100,10 @@ static tn_status run_program(const command *c, int argc, char **argv, tn_error *
     for (int i = 0; i < argc; i++)
         own[i + 1] = argv[i];
     execv(path, own);
-    tn_status status = tn_fail(err, TN_E_KERNEL, c->program, "%s: %s; it is built where libmicrohttpd is, and belongs beside "
-                               "tenon", path, strerror(errno));
+    tn_status status = tn_fail(err, TN_E_KERNEL, c->program,
+                               "%s: %s; it is built where libmicrohttpd is, and belongs beside "
+                               "tenon",
+                               path, strerror(errno));
     free(own);
     return status;
 }

@@ -4,16 +4,21 @@
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
-    {OPT_HOST, "host", "ADDRESS", 0, OPTION_TEXT, 0, 0, "listen here; default 127.0.0.1, so nobody else's machine can ask"},
-    {OPT_PORT, "port", "N", 0, OPTION_INTEGER, 0, 65535, "and at this port; default 8080; 0: any, which the output says"},
+    {OPT_HOST, "host", "ADDRESS", 0, OPTION_TEXT, 0, 0,
+     "listen here; default 127.0.0.1, so nobody else's machine can ask"},
+    {OPT_PORT, "port", "N", 0, OPTION_INTEGER, 0, 65535,
+     "and at this port; default 8080; 0: any, which the output says"},
     {OPT_UNIX, "unix", "PATH", 0, OPTION_TEXT, 0, 0, "listen at this socket instead"},
-    {OPT_KEY_FILE, "api-key-file", "FILE", 0, OPTION_TEXT, 0, 0, "only who sends a key of this file, one a line, may ask"},
+    {OPT_KEY_FILE, "api-key-file", "FILE", 0, OPTION_TEXT, 0, 0,
+     "only who sends a key of this file, one a line, may ask"},
     {OPT_CORS, "cors", "ORIGIN", 0, OPTION_TEXT, 0, 0, "pages from there may ask; default: none; * for all"},
     {OPT_NAME, "name", "NAME", 0, OPTION_TEXT, 0, 0, "what the model is called; default: as its folder"},
-    {OPT_ALIAS, "alias", "NAME", 0, OPTION_TEXT, 0, 0, "another name that requests may use; * for any; may be repeated"},
+    {OPT_ALIAS, "alias", "NAME", 0, OPTION_TEXT, 0, 0,
+     "another name that requests may use; * for any; may be repeated"},
     {OPT_SEQUENCES, "sequences", "N", 0, OPTION_INTEGER, 1, 1024, "texts computed at a time, at most; default 16"},
     {OPT_QUEUE, "queue", "N", 0, OPTION_INTEGER, 0, 1e6, "requests that may wait beside them; default 128"},
-    {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions of each; default: what the model is made for"},
+    {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9,
+     "positions of each; default: what the model is made for"},
     {OPT_CACHE_MB, "cache-mb", "N", 0, OPTION_INTEGER, 1, 1e9,
      "memory for keys and values of all; default a quarter of the machine's"},
     {OPT_BODY_MB, "max-body-mb", "N", 0, OPTION_INTEGER, 1, 4096, "most MiB of a request; default 32"},
@@ -34,10 +39,11 @@ const command command_serve = {
     .min_arguments = 1,
     .max_arguments = 1,
     .missing = "no model given",
-    .notes = "What a request is answered does not depend on what else runs, bit for bit, where the kernels promise it;\n"
-             "else a line says so. Kernels are auto unless a kernels.json says otherwise. SIGTERM and Ctrl-C let what\n"
-             "runs finish; a second one does not. Neither requests nor answers nor keys are ever written to a log.\n"
-             "docs/server.md has more.",
+    .notes =
+        "What a request is answered does not depend on what else runs, bit for bit, where the kernels promise it;\n"
+        "else a line says so. Kernels are auto unless a kernels.json says otherwise. SIGTERM and Ctrl-C let what\n"
+        "runs finish; a second one does not. Neither requests nor answers nor keys are ever written to a log.\n"
+        "docs/server.md has more.",
     .example = "  tenon serve models/demo --port 8080\n"
                "  curl -N localhost:8080/v1/completions -d '{\"prompt\": \"And it came to pass\", \"stream\": true}'",
     .program = "tenon-serve",

@@ -206,7 +206,7 @@ syntax: $(BUILD)/api/api_calls.h ## has the compiler read the C files of the tes
 # What is found where something may be missing (scripts/setup.sh), and what it says then.
 SPARED_TESTS := $(notdir $(basename $(wildcard tests/plugin/test_*.c))) test_confine test_describe test_cli_check test_cli_kernels \
   test_cli_in_use test_cli_profile test_cli_usage \
-  $(addprefix test_,$(addsuffix .sh,abi bench_peers completion exports headers manual setup tidy))
+  $(addprefix test_,$(addsuffix .sh,abi bench_peers completion exports headers manual serve setup tidy))
 check-without: tests ## builds and tests without libseccomp, graphviz, zsh, ...: what a machine may lack, hidden
 	@scripts/without.sh '$(MAKE_COMMAND)' $(BUILD)/without $(BUILD) $(SPARED_TESTS)
 
@@ -284,7 +284,7 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
 coverage: ## which lines of core the tests run, with clang; FOLDERS='text plugin' runs those of tests/ only
 	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
 
-lint: ## looks through core, cli and plugins with cppcheck
+lint: ## looks through core, cli, serve and plugins with cppcheck
 	@scripts/lint.sh $(BUILD)/lint
 lint-tidy: ## the same with clang-tidy (.clang-tidy), and the examples; FILES='core/text/*.c' for some
 	@CC='$(CC)' scripts/tidy.sh $(BUILD)/lint-tidy '$(PKG_CFLAGS)' $(FILES)

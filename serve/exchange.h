@@ -9,13 +9,14 @@
 
 typedef struct exchange exchange;
 
-/* Who answers is called on a thread of HTTP once the body is whole, and returns soon: it has ended the exchange by then,
- * or has handed it to another thread, which does. Everything below but exchange_watch may be called from any thread, by
- * one at a time. */
+/* Who answers is called on a thread of HTTP once the body is whole, and returns soon: it has ended the exchange by
+ * then, or has handed it to another thread, which does. Everything below but exchange_watch may be called from any
+ * thread, by one at a time. */
 typedef void exchange_handler(void *ctx, exchange *x);
 
 const char *exchange_method(const exchange *x);
-const char *exchange_path(const exchange *x); /* decoded, without the query, and without a /v1 before it or a / behind */
+const char *
+exchange_path(const exchange *x); /* decoded, without the query, and without a /v1 before it or a / behind */
 const char *exchange_body(const exchange *x, size_t *length);
 const char *exchange_header_of(const exchange *x, const char *name); /* of the request; NULL: it has none       */
 

@@ -90,7 +90,8 @@ static int refusal(const http *h, struct MHD_Connection *connection, const excha
         return 421;
     if (strcmp(x->method, "OPTIONS") == 0)
         return 204;
-    if (!is_public(x) && !keys_match(&h->keys, exchange_header_of(x, "Authorization"), exchange_header_of(x, "X-Api-Key")))
+    if (!is_public(x) &&
+        !keys_match(&h->keys, exchange_header_of(x, "Authorization"), exchange_header_of(x, "X-Api-Key")))
         return 401;
     return 0;
 }
@@ -162,8 +163,7 @@ static void handle(exchange *x)
 
 static line *line_of(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
 
@@ -262,7 +262,8 @@ static tn_status listen_unix(http *h, tn_error *err)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat st;
     if (strlen(path) >= sizeof address.sun_path)
-        return tn_fail(err, TN_E_USAGE, path, "a socket's path has at most %zu characters", sizeof address.sun_path - 1);
+        return tn_fail(err, TN_E_USAGE, path, "a socket's path has at most %zu characters",
+                       sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool there = lstat(path, &st) == 0, answers = connect(probe, (void *)&address, sizeof address) == 0;
@@ -322,11 +323,11 @@ static tn_status listen_at(http *h, tn_error *err)
 static tn_status start(http *h, tn_error *err)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
-    h->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listening, MHD_OPTION_THREAD_POOL_SIZE,
-        (unsigned)POOL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        h, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listening,
+                                 MHD_OPTION_THREAD_POOL_SIZE, (unsigned)POOL, MHD_OPTION_CONNECTION_LIMIT,
+                                 (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
+                                 MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+                                 on_connection, h, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!h->daemon)
         return tn_fail(err, TN_E_MEMORY, "http", "the threads that answer cannot be started");
     if (pthread_create(&h->watcher, NULL, http_watch, h) != 0)

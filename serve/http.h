@@ -7,16 +7,16 @@
 #include <tenon/tenon.h>
 
 typedef struct http_options {
-    const char *host;      /* a name or number to listen at; beyond this machine any Host header is taken            */
-    int port;              /* 0: any                                                                                */
-    const char *unix_path; /* instead of both; or NULL                                                              */
-    const char *key_file;  /* one key a line; or NULL: nobody is asked                                              */
-    const char *origin;    /* whose pages may ask (CORS); "*": all; or NULL                                         */
-    size_t body_bytes;     /* of a request, at most                                                                 */
-    double read_seconds;   /* for a request to come in                                                              */
+    const char *host;       /* a name or number to listen at; beyond this machine any Host header is taken            */
+    int port;               /* 0: any                                                                                */
+    const char *unix_path;  /* instead of both; or NULL                                                              */
+    const char *key_file;   /* one key a line; or NULL: nobody is asked                                              */
+    const char *origin;     /* whose pages may ask (CORS); "*": all; or NULL                                         */
+    size_t body_bytes;      /* of a request, at most                                                                 */
+    double read_seconds;    /* for a request to come in                                                              */
     double request_seconds; /* for an answer; 0: any                                                                */
-    double ping_seconds;   /* of silence in a stream before a comment; 0: none                                      */
-    bool log;              /* a line on stderr for each request: no word of its contents                            */
+    double ping_seconds;    /* of silence in a stream before a comment; 0: none                                      */
+    bool log;               /* a line on stderr for each request: no word of its contents                            */
 } http_options;
 
 typedef struct http http;

@@ -236,8 +236,7 @@ static void let_go(exchange *x)
 
 void exchange_answer(exchange *x, int status, const char *type, const char *body, size_t length)
 {
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(length, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *r = MHD_create_response_from_buffer(length, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
     if (r && status == 503)
         MHD_add_response_header(r, "Retry-After", "2");
     respond(x, status, r, type);
@@ -251,7 +250,8 @@ void exchange_json(exchange *x, int status, json_t *body)
     if (text)
         exchange_answer(x, status, json_media, text, strlen(text));
     else
-        exchange_answer(x, 500, json_media, "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}", 62);
+        exchange_answer(x, 500, json_media, "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}",
+                        62);
     free(text);
 }
 
@@ -279,8 +279,9 @@ void exchange_error(exchange *x, int status, const char *param, const char *form
     json_t *text = json_string(message);
     if (!text)
         text = json_string("the message is no UTF-8");
-    exchange_json(x, status, json_pack("{s:{s:o, s:s, s:s?, s:i}}", "error", "message", text, "type", type_of(status),
-                                       "param", param, "code", status));
+    exchange_json(x, status,
+                  json_pack("{s:{s:o, s:s, s:s?, s:i}}", "error", "message", text, "type", type_of(status), "param",
+                            param, "code", status));
 }
 
 void exchange_begin_events(exchange *x)

@@ -1,5 +1,5 @@
-/* What the files of the transport share: http.c (connections), http_exchange.c (answers), http_watch.c (clients that have
- * gone, or are slow). */
+/* What the files of the transport share: http.c (connections), http_exchange.c (answers), http_watch.c (clients that
+ * have gone, or are slow). */
 #ifndef TENON_SERVE_HTTP_STATE_H
 #define TENON_SERVE_HTTP_STATE_H
 

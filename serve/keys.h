@@ -15,8 +15,8 @@ typedef struct key_list {
 tn_status keys_read(key_list *list, const char *path, tn_error *err);
 void keys_close(key_list *list);
 
-/* authorization: "Bearer KEY"; plain: the key itself (X-Api-Key); each may be NULL. Takes the same time whichever key it
- * is, and whether it is one. */
+/* authorization: "Bearer KEY"; plain: the key itself (X-Api-Key); each may be NULL. Takes the same time whichever key
+ * it is, and whether it is one. */
 bool keys_match(const key_list *list, const char *authorization, const char *plain);
 
 #endif

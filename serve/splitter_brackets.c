@@ -16,18 +16,16 @@ static bool between_marks(splitter_brackets *b, char c)
 static bool in_quotes(splitter_brackets *b, char c)
 {
     bool quote = c == b->quote && !b->escaped, empty = !b->triple && b->run == 2;
-    if (empty && !quote)
+    if (empty && !quote) {
         b->quote = '\0';
-    else if (empty)
-        b->triple = true;
-    else if (quote && !b->triple && !b->run)
-        b->quote = '\0';
-    if (!quote || empty)
-        b->run = 0;
-    else if (++b->run == 3)
-        b->quote = '\0';
+        return false;
+    }
+    b->triple |= empty;
     b->escaped = c == '\\' && !b->escaped;
-    return !(empty && !quote);
+    b->run = quote && !empty ? b->run + 1 : 0;
+    if (b->run == (b->triple ? 3 : 1))
+        b->quote = '\0';
+    return true;
 }
 
 /* Opens and closes strings; true: c is within one, or of its marks. */
