@@ -34,7 +34,7 @@ static double log_sum(const likelihood *l)
     double sum = 0;
     for (int64_t i = 0; i < vocab; i++)
         sum += exp((double)l->logits[i] - (double)largest);
-    return (double)largest + log(sum);
+    return (double)largest + log(fmax(sum, 1)); /* the largest alone brings 1                             */
 }
 
 /* The likeliest, best first; of equal ones the lower id. Returns how many. */

@@ -197,7 +197,9 @@ static bool enter(tn_engine *e)
     sequence *s = e->waiting[0];
     tn_error err = TN_ERROR_INIT;
     bool whole = s->on_prompt_logits && s->heard < s->prompt;
-    beginning b = whole ? (beginning){0} : find_beginning(e, s);
+    beginning b = {0};
+    if (!whole)
+        b = find_beginning(e, s);
     if (b.soon)
         return false;
     int64_t tokens = s->text.count + RESERVE < e->maker.context ? s->text.count + RESERVE : e->maker.context;
