@@ -144,7 +144,7 @@ static tn_status open_all(api *a, const api_options *o, tn_error *err)
         return status;
     a->think_open = token_of(a, "<think>");
     a->think_close = token_of(a, "</think>");
-    fingerprint_make(a, o->folder, o->kernels, o->same_bits);
+    fingerprint_make(a, a->info.folder, o->kernels, o->same_bits);
     const tn_engine_options engine = {
         .size = sizeof engine, .sequences = o->sequences, .context = o->context, .cache_bytes = o->cache_bytes};
     a->worker = worker_new(a, &engine, o->queue, err);
@@ -244,6 +244,17 @@ static bool is_get(const exchange *x)
     return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
 }
 
+/* What takes the model is refused while the server ends, before anything else is looked at. */
+static bool is_ending(api *a, exchange *x)
+{
+    request_error e = {0};
+    if (!worker_ending(a->worker))
+        return false;
+    request_refuse(&e, 503, NULL, "the server is shutting down");
+    request_answer(x, &e);
+    return true;
+}
+
 static void refuse_method(exchange *x, const char *allowed)
 {
     exchange_header(x, "Allow", allowed);
@@ -260,9 +271,7 @@ void api_handle(void *ctx, exchange *x)
             continue;
         if (paths[i].post ? strcmp(exchange_method(x), "POST") != 0 : !is_get(x))
             refuse_method(x, paths[i].post ? "POST" : "GET");
-        else if (paths[i].post && worker_ending(a->worker))
-            exchange_error(x, 503, NULL, "the server is ending");
-        else
+        else if (!paths[i].post || !is_ending(a, x))
             paths[i].answer(a, x);
         return;
     }

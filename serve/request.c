@@ -50,8 +50,8 @@ bool request_failed(request_error *e, const char *param, const tn_error *err)
 void request_answer(exchange *x, const request_error *e)
 {
     int status = e->status ? e->status : 500;
-    if (status == 429)
-        exchange_header(x, "Retry-After", "1");
+    if (status == 429 || status == 503)
+        exchange_header(x, "Retry-After", status == 429 ? "1" : "5");
     exchange_error(x, status, e->param[0] ? e->param : NULL, "%s", e->message);
 }
 
