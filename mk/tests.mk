@@ -266,6 +266,10 @@ bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures bes
 bench-tokenizers: $(LIB) ## times the tokenizer beside the package tokenizers, installed in build/
 	@scripts/bench_tokenizers.sh $(BUILD) $(ARGS)
 
+# What cases of other people's clients take: python run.py ... of such a folder of cases.
+serve-py: ## a Python with the clients that the server is tried with, in build/serve-py
+	@python3 -m venv $(BUILD)/serve-py && $(BUILD)/serve-py/bin/pip -q install openai httpx pytest numpy jsonschema langchain-openai
+
 SECONDS ?= 3600
 soak: all $(TOOL)/soak ## works for SECONDS in one process: memory stays flat, answers stay the same
 	@$(TOOL)/soak $(SECONDS) $(BUILD)/plugins

@@ -98,6 +98,8 @@ static bool opens_thought(const generation_prompt *p)
 
 bool generation_prepare(generation *g, const json_t *tools, bool one_call, bool reasoning, request_error *e)
 {
+    if (g->api->silent.code)
+        return request_refuse(e, 400, "model", "model: it %s", g->api->silent.message);
     for (size_t i = 0; i < g->prompt_count; i++)
         if (!check_prompt(g, &g->prompts[i], e))
             return false;

@@ -28,6 +28,7 @@ struct api {
     char *name;
     char **aliases;
     size_t alias_count;
+    tn_error silent; /* why the model continues no text (its vectors are wanted); no code: it does      */
     int64_t context; /* positions of a sequence                                                   */
     int64_t created;
     char fingerprint[24];

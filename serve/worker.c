@@ -233,7 +233,7 @@ static void do_jobs(worker *w)
 static void tell(worker *w)
 {
     tn_engine_info info = {.size = sizeof info};
-    if (tn_engine_get_info(w->engine, &info) != TN_OK)
+    if (!w->engine || tn_engine_get_info(w->engine, &info) != TN_OK)
         return;
     pthread_mutex_lock(&w->lock);
     int64_t waiting = w->sequences - info.running;
@@ -256,7 +256,7 @@ static void *work(void *ctx)
         do_jobs(w);
         sweep(w);
         /* An error of the step has ended those that took part in it, which have been told so. */
-        if (tn_engine_step(w->engine, &more, NULL) != TN_OK)
+        if (w->engine && tn_engine_step(w->engine, &more, NULL) != TN_OK)
             more = true;
         sweep(w);
         tell(w);
@@ -305,6 +305,22 @@ static void end_conditions(worker *w)
     pthread_mutex_destroy(&w->lock);
 }
 
+/* Of a model that only makes vectors there is none. */
+static bool make_engine(worker *w, const tn_engine_options *options, tn_error *err)
+{
+    api *a = w->api;
+    w->engine = tn_engine_new(a->model, options, err);
+    if (w->engine)
+        return tn_engine_get_info(w->engine, &w->info) == TN_OK;
+    if (!a->embedder || err->code != TN_E_INPUT)
+        return false;
+    a->silent = *err;
+    tn_error_clear(err);
+    w->info.sequences = 1;
+    w->info.context = a->info.max_positions;
+    return true;
+}
+
 worker *worker_new(api *a, const tn_engine_options *options, int64_t queue, tn_error *err)
 {
     worker *w = calloc(1, sizeof *w);
@@ -319,8 +335,7 @@ worker *worker_new(api *a, const tn_engine_options *options, int64_t queue, tn_e
     w->active_end = &w->active;
     w->doing_end = &w->doing;
     w->info.size = sizeof w->info;
-    w->engine = tn_engine_new(a->model, options, err);
-    bool made = w->engine && tn_engine_get_info(w->engine, &w->info) == TN_OK;
+    bool made = make_engine(w, options, err);
     w->room = w->info.sequences + queue;
     a->context = w->info.context;
     if (made)
