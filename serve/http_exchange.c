@@ -152,11 +152,16 @@ static void add_headers(const exchange *x, struct MHD_Response *r, const char *t
     }
 }
 
+/* What a client sent may hold anything: in a line of its own only what is seen. */
 static void log_it(const exchange *x, int status)
 {
-    if (x->http->options.log)
-        fprintf(stderr, "%s %s %d %.0f ms%s\n", x->method, x->path, status, 1e3 * (http_now() - x->begun),
-                x->stream ? ", a stream" : "");
+    char shown[256];
+    if (!x->http->options.log)
+        return;
+    snprintf(shown, sizeof shown, "%s %s", x->method, x->path);
+    for (char *c = shown; *c; c++)
+        *c = *c > ' ' && *c < 0x7f ? *c : *c == ' ' ? ' ' : '?';
+    fprintf(stderr, "%s %d %.0f ms%s\n", shown, status, 1e3 * (http_now() - x->begun), x->stream ? ", a stream" : "");
 }
 
 enum MHD_Result exchange_continue(exchange *x)
