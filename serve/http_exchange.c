@@ -167,19 +167,21 @@ static void log_it(const exchange *x, int status)
 enum MHD_Result exchange_continue(exchange *x)
 {
     enum MHD_Result result = MHD_YES;
+    struct MHD_Response *due = NULL;
     pthread_mutex_lock(&x->lock);
     if (x->gone && !x->queued) {
         result = MHD_NO;
     } else if (x->response && !x->queued) {
         x->queued = true;
         log_it(x, x->status);
-        result = MHD_queue_response(x->connection, (unsigned)x->status, x->response);
+        due = x->response;
     } else if (!x->queued) {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->lock);
-    return result;
+    /* Without the lock: what queues takes the response's own, with which the response's reader takes ours. */
+    return due ? MHD_queue_response(x->connection, (unsigned)x->status, due) : result;
 }
 
 void exchange_connection_over(exchange *x)
