@@ -11,7 +11,7 @@
 /* ---- members ------------------------------------------------------------------------------------ */
 
 /* stream and stream_options, which completions share. */
-bool chat_stream(generation *g, request_error *e)
+bool chat_stream(reply *g, request_error *e)
 {
     const json_t *options = request_member(g->body, "stream_options");
     g->stream = request_flag(g->body, "stream", false, e);
@@ -24,7 +24,7 @@ bool chat_stream(generation *g, request_error *e)
 }
 
 /* Only sequences of one salt share beginnings. */
-bool chat_salt(generation *g, request_error *e)
+bool chat_salt(reply *g, request_error *e)
 {
     const char *salt = request_text(g->body, "cache_salt", NULL, e);
     g->salt = salt ? UINT64_C(0xCBF29CE484222325) : 0; /* FNV-1a                                             */
@@ -78,7 +78,7 @@ static bool read_reasoning(const json_t *body, request_error *e)
     return true;
 }
 
-static bool read_sampling(generation *g, request_error *e)
+static bool read_sampling(reply *g, request_error *e)
 {
     const api *a = g->api;
     if (!sampling_read(&g->sampling, g->body, &a->usual, a->info.vocab, e) || !read_logprobs(&g->sampling, g->body, e))
@@ -90,7 +90,7 @@ static bool read_sampling(generation *g, request_error *e)
 /* ---- the prompt --------------------------------------------------------------------------------- */
 
 /* tools NULL: none. The text's special tokens are in it already. */
-static bool make_prompt(const api *a, const json_t *body, const json_t *tools, generation_prompt *p, request_error *e)
+static bool make_prompt(const api *a, const json_t *body, const json_t *tools, reply_prompt *p, request_error *e)
 {
     tn_error err = TN_ERROR_INIT;
     json_t *messages = messages_read(a, body, e);
@@ -102,7 +102,7 @@ static bool make_prompt(const api *a, const json_t *body, const json_t *tools, g
            request_failed(e, "messages", &err);
 }
 
-static bool read_chat(generation *g, request_error *e)
+static bool read_chat(reply *g, request_error *e)
 {
     const api *a = g->api;
     tools t;
@@ -121,28 +121,28 @@ static bool read_chat(generation *g, request_error *e)
     if (!make_prompt(a, g->body, offered, &g->prompts[0], e) || !tools_constrain(g, &t, g->body, e))
         return false;
     /* An answer whose form is fixed is no call of the model's own. */
-    return generation_prepare(g, g->grammar ? NULL : offered, t.one_call, reasoning, e);
+    return reply_prepare(g, g->grammar ? NULL : offered, t.one_call, reasoning, e);
 }
 
 void chat_answer(api *a, exchange *x)
 {
     request_error e = {0};
     json_t *body = request_parse(x, &e);
-    generation *g = body ? generation_new(a, x, true, body) : NULL;
+    reply *g = body ? reply_new(a, x, true, body) : NULL;
     if (body && !g)
         request_no_memory(&e);
     if (g && read_chat(g, &e) && worker_reserve(a->worker, g->choice_count, &e)) {
-        generation_start(g);
+        reply_start(g);
         return;
     }
     request_answer(x, &e);
-    generation_free(g);
+    reply_free(g);
 }
 
 /* ---- prompts alone ------------------------------------------------------------------------------ */
 
 /* false: the exchange has ended with an error. */
-static bool only_prompt(const api *a, exchange *x, generation_prompt *p)
+static bool only_prompt(const api *a, exchange *x, reply_prompt *p)
 {
     request_error e = {0};
     tools t;
@@ -159,7 +159,7 @@ static bool only_prompt(const api *a, exchange *x, generation_prompt *p)
 
 void chat_count(api *a, exchange *x)
 {
-    generation_prompt p = {0};
+    reply_prompt p = {0};
     if (!only_prompt(a, x, &p))
         return;
     exchange_json(x, 200,
@@ -170,7 +170,7 @@ void chat_count(api *a, exchange *x)
 
 void chat_template(api *a, exchange *x)
 {
-    generation_prompt p = {0};
+    reply_prompt p = {0};
     if (!only_prompt(a, x, &p))
         return;
     exchange_json(x, 200, json_pack("{s:o}", "prompt", json_stringn(p.text, p.length)));

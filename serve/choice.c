@@ -13,7 +13,7 @@ static void on_split(void *ctx, const split_event *event);
 
 static bool prime(choice *c, request_error *e)
 {
-    const generation_prompt *p = &c->of->prompts[c->prompt];
+    const reply_prompt *p = &c->of->prompts[c->prompt];
     for (size_t i = p->count > PRIMING ? p->count - PRIMING : 0; i < p->count; i++)
         if (!c->of->api->special[p->ids[i]] && !tn_stream_push(c->stream, p->ids[i], NULL, NULL))
             return request_no_memory(e);
@@ -22,7 +22,7 @@ static bool prime(choice *c, request_error *e)
 
 static bool open_text(choice *c, const splitter_options *splitting, request_error *e)
 {
-    const generation *g = c->of;
+    const reply *g = c->of;
     tn_error err = TN_ERROR_INIT;
     if (!(c->stream = tn_stream_new(g->api->tokenizer, false, &err)))
         return request_failed(e, NULL, &err);
@@ -36,7 +36,7 @@ static bool open_text(choice *c, const splitter_options *splitting, request_erro
 
 bool choice_open(choice *c, const splitter_options *splitting, request_error *e)
 {
-    const generation *g = c->of;
+    const reply *g = c->of;
     tn_error err = TN_ERROR_INIT;
     c->first = true;
     c->likely = g->sampling.top >= 0;
@@ -72,7 +72,7 @@ void choice_close(choice *c)
 bool choice_fail(choice *c, int status, const char *message)
 {
     if (c->ending != CHOICE_FAILED)
-        generation_fail(c->of, status, message);
+        reply_fail(c->of, status, message);
     c->ending = CHOICE_FAILED;
     return false;
 }
@@ -93,7 +93,7 @@ static void on_split(void *ctx, const split_event *event)
 
 static void measure(choice *c)
 {
-    double now = generation_clock();
+    double now = reply_clock();
     if (c->last_token > 0)
         metrics_next_token(&c->of->api->metrics, now - c->last_token);
     else
@@ -147,7 +147,7 @@ static char *text_of(choice *c, int64_t id, bool special, size_t *length)
 /* false: the text has come to its end. */
 static bool show(choice *c, int64_t id)
 {
-    const generation *g = c->of;
+    const reply *g = c->of;
     bool special = g->api->special[id], hidden = special && g->sampling.skip_special, more = false;
     size_t length = 0;
     char *text = text_of(c, id, special, &length);
@@ -208,7 +208,7 @@ static bool echo_token(choice *c, int64_t id)
 void choice_on_prompt_logits(void *ctx, int64_t position, const float *logits, int64_t vocab)
 {
     choice *c = ctx;
-    const generation_prompt *p = &c->of->prompts[c->prompt];
+    const reply_prompt *p = &c->of->prompts[c->prompt];
     if (c->ending != CHOICE_RUNS || vocab != c->of->api->info.vocab || (size_t)position >= p->count)
         return;
     if (position == 0 && !echo_token(c, p->ids[0]))
@@ -225,13 +225,13 @@ void choice_on_prompt_logits(void *ctx, int64_t position, const float *logits, i
 
 static void count_end(const choice *c, const tn_engine_result *result)
 {
-    const generation *g = c->of;
+    const reply *g = c->of;
     metrics_sequence s = {.finish = c->ending == CHOICE_FAILED ? METRICS_ABORT
                                     : c->ending == CHOICE_CUT  ? METRICS_LENGTH
                                                                : METRICS_STOP,
                           .prompt_tokens = c->number == 0 ? (int64_t)g->prompts[c->prompt].count : 0,
                           .generated = c->generated,
-                          .whole = generation_clock() - g->begun};
+                          .whole = reply_clock() - g->begun};
     if (result) {
         s.queue = result->queue_seconds;
         s.prompt = result->prompt_seconds;

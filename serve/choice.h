@@ -5,7 +5,7 @@
 #include "likelihood.h"
 #include "request.h"
 
-typedef struct generation generation;
+typedef struct reply reply;
 
 /* A call of a tool. */
 typedef struct choice_call {
@@ -28,7 +28,7 @@ typedef struct choice_entry {
 typedef enum choice_ending { CHOICE_RUNS, CHOICE_STOPPED, CHOICE_CUT, CHOICE_FAILED } choice_ending;
 
 typedef struct choice {
-    generation *of;
+    reply *of;
     size_t index;   /* in the answer                                                              */
     size_t prompt;  /* whose it is                                                                */
     int64_t number; /* among those of its prompt                                                  */
@@ -73,7 +73,7 @@ typedef struct choice {
     double last_token; /* when it came; 0: none did                                             */
 } choice;
 
-/* Its generation, index, prompt and number are set. false: e says why. */
+/* Its reply, index, prompt and number are set. false: e says why. */
 bool choice_open(choice *c, const splitter_options *splitting, request_error *e);
 void choice_close(choice *c);
 

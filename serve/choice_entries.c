@@ -1,5 +1,5 @@
 /* The log-probabilities of a sequence's tokens, which go out with the text that they are of. */
-#include "generation.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What is done to a sequence's logits before a token is drawn from them. */
-#include "generation.h"
+#include "reply.h"
 
 #include <math.h>
 #include <stdlib.h>

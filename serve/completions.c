@@ -11,7 +11,7 @@ enum { MOST_PROMPTS = 2048, MOST_SEQUENCES = 4096, USUAL_TOKENS = 16, MOST_TOP =
 
 /* ---- prompts ------------------------------------------------------------------------------------ */
 
-void completions_free(generation_prompt *prompts, size_t count)
+void completions_free(reply_prompt *prompts, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         free(prompts[i].ids);
@@ -20,7 +20,7 @@ void completions_free(generation_prompt *prompts, size_t count)
     free(prompts);
 }
 
-static bool of_text(const api *a, const json_t *text, const char *name, generation_prompt *p, request_error *e)
+static bool of_text(const api *a, const json_t *text, const char *name, reply_prompt *p, request_error *e)
 {
     tn_error err = TN_ERROR_INIT;
     p->length = json_string_length(text);
@@ -32,7 +32,7 @@ static bool of_text(const api *a, const json_t *text, const char *name, generati
 }
 
 /* The text is what the ids stand for. */
-static bool of_ids(const api *a, const json_t *ids, const char *name, generation_prompt *p, request_error *e)
+static bool of_ids(const api *a, const json_t *ids, const char *name, reply_prompt *p, request_error *e)
 {
     tn_error err = TN_ERROR_INIT;
     if (json_array_size(ids) == 0)
@@ -43,7 +43,7 @@ static bool of_ids(const api *a, const json_t *ids, const char *name, generation
            request_failed(e, name, &err);
 }
 
-static bool of_either(const api *a, const json_t *given, const char *name, generation_prompt *p, request_error *e)
+static bool of_either(const api *a, const json_t *given, const char *name, reply_prompt *p, request_error *e)
 {
     if (json_is_string(given))
         return of_text(a, given, name, p, e);
@@ -53,8 +53,8 @@ static bool of_either(const api *a, const json_t *given, const char *name, gener
                           name);
 }
 
-bool completions_prompts(const api *a, const json_t *given, const char *name, generation_prompt **prompts,
-                         size_t *count, request_error *e)
+bool completions_prompts(const api *a, const json_t *given, const char *name, reply_prompt **prompts, size_t *count,
+                         request_error *e)
 {
     const json_t *first = json_array_get(given, 0);
     bool several = json_is_array(given) && (json_is_string(first) || json_is_array(first));
@@ -79,7 +79,7 @@ bool completions_prompts(const api *a, const json_t *given, const char *name, ge
 
 /* ---- members ------------------------------------------------------------------------------------ */
 
-static bool read_sampling(generation *g, request_error *e)
+static bool read_sampling(reply *g, request_error *e)
 {
     const api *a = g->api;
     sampling *s = &g->sampling;
@@ -97,7 +97,7 @@ static bool read_sampling(generation *g, request_error *e)
     return e->status == 0;
 }
 
-static bool read_completion(generation *g, request_error *e)
+static bool read_completion(reply *g, request_error *e)
 {
     const api *a = g->api;
     if (!chat_model(a, g->body, e) || !chat_stream(g, e) || !read_sampling(g, e) || !chat_salt(g, e) ||
@@ -106,20 +106,20 @@ static bool read_completion(generation *g, request_error *e)
         return false;
     if ((int64_t)g->prompt_count * g->sampling.choices > MOST_SEQUENCES)
         return request_refuse(e, 400, "n", "n times the number of prompts must not be more than %d", MOST_SEQUENCES);
-    return generation_prepare(g, NULL, false, false, e);
+    return reply_prepare(g, NULL, false, false, e);
 }
 
 void completions_answer(api *a, exchange *x)
 {
     request_error e = {0};
     json_t *body = request_parse(x, &e);
-    generation *g = body ? generation_new(a, x, false, body) : NULL;
+    reply *g = body ? reply_new(a, x, false, body) : NULL;
     if (body && !g)
         request_no_memory(&e);
     if (g && read_completion(g, &e) && worker_reserve(a->worker, g->choice_count, &e)) {
-        generation_start(g);
+        reply_start(g);
         return;
     }
     request_answer(x, &e);
-    generation_free(g);
+    reply_free(g);
 }

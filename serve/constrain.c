@@ -49,7 +49,7 @@ static void form_add_schema(form *f, const json_t *schema)
 }
 
 /* what: of what the schemas are. */
-static bool make_grammar(generation *g, form *f, const char *param, const char *what, request_error *e)
+static bool make_grammar(reply *g, form *f, const char *param, const char *what, request_error *e)
 {
     tn_error err = TN_ERROR_INIT;
     if (f->lost)
@@ -89,7 +89,7 @@ static void add_call(form *f, const char *name, const json_t *parameters, bool n
     form_add(f, TN_GRAMMAR_LITERAL, strdup("}"));
 }
 
-static bool force_call(generation *g, const tools *t, request_error *e)
+static bool force_call(reply *g, const tools *t, request_error *e)
 {
     form f;
     size_t i;
@@ -114,7 +114,7 @@ static bool force_call(generation *g, const tools *t, request_error *e)
 
 /* ---- response_format ---------------------------------------------------------------------------- */
 
-static bool of_schema(generation *g, const json_t *schema, request_error *e)
+static bool of_schema(reply *g, const json_t *schema, request_error *e)
 {
     form f;
     bool good = form_start(&f, 1) || request_no_memory(e);
@@ -131,7 +131,7 @@ static bool wrong_format(const char *what, request_error *e)
     return request_refuse(e, 400, "response_format", "response_format%s", what);
 }
 
-static bool read_schema(generation *g, const json_t *format, request_error *e)
+static bool read_schema(reply *g, const json_t *format, request_error *e)
 {
     const json_t *own = request_member(format, "json_schema"), *schema = json_object_get(own, "schema");
     const json_t *strict = request_member(own, "strict");
@@ -156,7 +156,7 @@ static bool read_schema(generation *g, const json_t *format, request_error *e)
     return good;
 }
 
-static bool read_format(generation *g, const json_t *body, request_error *e)
+static bool read_format(reply *g, const json_t *body, request_error *e)
 {
     const json_t *format = request_member(body, "response_format");
     const char *type = json_string_value(request_member(format, "type"));
@@ -176,7 +176,7 @@ static bool read_format(generation *g, const json_t *body, request_error *e)
     return of_schema(g, schema, e);
 }
 
-bool tools_constrain(generation *g, const tools *t, const json_t *body, request_error *e)
+bool tools_constrain(reply *g, const tools *t, const json_t *body, request_error *e)
 {
     bool force = t->choice == TOOLS_REQUIRED || t->choice == TOOLS_NAMED;
     if (!read_format(g, body, e))

@@ -15,7 +15,7 @@ typedef struct embedding {
     worker_job job; /* the first: the worker has a pointer to it                                      */
     api *api;
     exchange *x;
-    generation_prompt *texts;
+    reply_prompt *texts;
     size_t count, done;
     bool base64;
     atomic_int client;
@@ -82,7 +82,7 @@ static bool add_vector(embedding *m, size_t index, const float *vector, size_t w
 /* ---- computing ---------------------------------------------------------------------------------- */
 
 /* How many of a text's first tokens are those of the model's prompt, where that is not to be pooled. */
-static int64_t prompt_of(const api *a, const generation_prompt *p)
+static int64_t prompt_of(const api *a, const reply_prompt *p)
 {
     size_t n = 0;
     while (!a->embedder_info.include_prompt && n < a->embedder_prompt_count && n < p->count &&
@@ -155,9 +155,9 @@ static bool run(worker_job *job)
     embedding *m = (embedding *)job;
     request_error e = {0};
     int client = atomic_load(&m->client);
-    if (client == GENERATION_GONE)
+    if (client == REPLY_GONE)
         request_refuse(&e, 499, NULL, "the client has gone");
-    else if (client == GENERATION_LATE)
+    else if (client == REPLY_LATE)
         request_refuse(&e, 504, NULL, "the request took longer than this server allows");
     else if (worker_cutting(m->api->worker))
         request_refuse(&e, 503, NULL, "the server is shutting down");
@@ -172,13 +172,13 @@ static bool run(worker_job *job)
 static void on_gone(void *ctx, bool late)
 {
     embedding *m = ctx;
-    atomic_store(&m->client, late ? GENERATION_LATE : GENERATION_GONE);
+    atomic_store(&m->client, late ? REPLY_LATE : REPLY_GONE);
 }
 
 /* ---- the request -------------------------------------------------------------------------------- */
 
 /* What is put before each text of this model, and no white space around both. */
-static bool add_prompt(const api *a, generation_prompt *p, request_error *e)
+static bool add_prompt(const api *a, reply_prompt *p, request_error *e)
 {
     static const char white[] = " \t\r\n\v\f";
     tn_error err = TN_ERROR_INIT;
@@ -204,7 +204,7 @@ static bool check_texts(embedding *m, bool strings, request_error *e)
 {
     int64_t most = m->api->embedder_info.max_tokens;
     for (size_t i = 0; i < m->count; i++) {
-        generation_prompt *p = &m->texts[i];
+        reply_prompt *p = &m->texts[i];
         if (strings && !add_prompt(m->api, p, e))
             return false;
         if (p->count == 0)
@@ -247,7 +247,7 @@ void embeddings_answer(api *a, exchange *x)
     embedding *m = body ? calloc(1, sizeof *m) : NULL;
     if (m) {
         *m = (embedding){.job.run = run, .api = a, .x = x, .data = json_array()};
-        atomic_init(&m->client, GENERATION_HERE);
+        atomic_init(&m->client, REPLY_HERE);
     }
     bool good = body && ((m && m->data) || request_no_memory(&e)) && read_embedding(m, body, &e) &&
                 worker_reserve(a->worker, 1, &e);

@@ -6,20 +6,20 @@
 
 /* ---- pieces ------------------------------------------------------------------------------------- */
 
-static const char *object_of(const generation *g)
+static const char *object_of(const reply *g)
 {
     return !g->chat ? "text_completion" : g->stream ? "chat.completion.chunk" : "chat.completion";
 }
 
 /* What every answer and chunk begins with. choices is taken. NULL: no memory. */
-static json_t *envelope(const generation *g, json_t *choices)
+static json_t *envelope(const reply *g, json_t *choices)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", g->id, "object", object_of(g), "created",
                      (json_int_t)g->created, "model", g->api->name, "system_fingerprint", g->api->fingerprint,
                      "choices", choices);
 }
 
-static json_t *usage_of(const generation *g)
+static json_t *usage_of(const reply *g)
 {
     int64_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
     for (size_t i = 0; i < g->prompt_count; i++)
@@ -41,25 +41,25 @@ static json_t *usage_of(const generation *g)
 /* ---- streams ------------------------------------------------------------------------------------ */
 
 /* event is taken. */
-static void send_event(generation *g, json_t *event)
+static void send_event(reply *g, json_t *event)
 {
     if (!event)
-        generation_fail(g, 500, "out of memory");
+        reply_fail(g, 500, "out of memory");
     else if (!exchange_event(g->x, event))
-        atomic_store(&g->client, GENERATION_GONE);
+        atomic_store(&g->client, REPLY_GONE);
 }
 
 /* delta and logprobs are taken; delta of a completion is its text. */
 static void send_chunk(choice *c, json_t *delta, json_t *logprobs, const char *finish)
 {
-    generation *g = c->of;
+    reply *g = c->of;
     json_t *list = logprobs ? logprobs : json_null(), *end = finish ? json_string(finish) : json_null();
     json_t *one = json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)c->index, g->chat ? "delta" : "text", delta,
                             "logprobs", list, "finish_reason", end);
     send_event(g, one ? envelope(g, json_pack("[o]", one)) : NULL);
 }
 
-void respond_begin(generation *g)
+void respond_begin(reply *g)
 {
     exchange_begin_events(g->x);
     for (size_t i = 0; i < g->choice_count && g->chat; i++)
@@ -132,7 +132,7 @@ static json_t *choice_of(choice *c)
                      "logprobs", logprobs ? logprobs : json_null(), "finish_reason", choice_finish_reason(c));
 }
 
-static void send_whole(generation *g)
+static void send_whole(reply *g)
 {
     json_t *choices = json_array();
     for (size_t i = 0; i < g->choice_count && choices; i++)
@@ -154,7 +154,7 @@ static void send_whole(generation *g)
 
 /* ---- the end ------------------------------------------------------------------------------------ */
 
-static void send_error(generation *g)
+static void send_error(reply *g)
 {
     if (!g->stream) {
         if (g->failed == 503)
@@ -170,7 +170,7 @@ static void send_error(generation *g)
         exchange_event(g->x, event);
 }
 
-static void end_stream(generation *g)
+static void end_stream(reply *g)
 {
     static const char done[] = "data: [DONE]\n\n";
     if (g->include_usage && !g->failed) {
@@ -187,7 +187,7 @@ static void end_stream(generation *g)
     exchange_end(g->x);
 }
 
-void respond_end(generation *g)
+void respond_end(reply *g)
 {
     if (g->stream)
         end_stream(g);

@@ -2,7 +2,7 @@
 #ifndef TENON_SERVE_TOOLS_H
 #define TENON_SERVE_TOOLS_H
 
-#include "generation.h"
+#include "reply.h"
 
 typedef enum tools_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tools_choice;
 
@@ -19,7 +19,7 @@ bool tools_read(tools *t, const json_t *body, request_error *e);
 /* Is that a name of a tool, or of a schema? */
 bool tools_is_name(const json_t *name);
 
-/* Makes the generation's grammar, where tools or response_format demand a form. false: e says why there is none. */
-bool tools_constrain(generation *g, const tools *t, const json_t *body, request_error *e);
+/* Makes the reply's grammar, where tools or response_format demand a form. false: e says why there is none. */
+bool tools_constrain(reply *g, const tools *t, const json_t *body, request_error *e);
 
 #endif

@@ -14,13 +14,13 @@ struct worker {
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows                                                          */
     pthread_cond_t wake, idle;
-    generation *inbox, **inbox_end;
+    reply *inbox, **inbox_end;
     worker_job *jobs, **jobs_end;
     int64_t requests, sequences; /* that have places                                                   */
     int64_t room;                /* sequences that may have one                                        */
     bool ending, cutting, stopped;
 
-    generation *active, **active_end; /* the thread's own: the oldest first                            */
+    reply *active, **active_end; /* the thread's own: the oldest first                            */
     worker_job *doing, **doing_end;
 };
 
@@ -87,7 +87,7 @@ bool worker_cutting(worker *w)
     return cutting;
 }
 
-void worker_add(worker *w, generation *g)
+void worker_add(worker *w, reply *g)
 {
     pthread_mutex_lock(&w->lock);
     g->next = NULL;
@@ -111,9 +111,9 @@ void worker_add_job(worker *w, worker_job *job)
 
 static void start_choice(worker *w, choice *c)
 {
-    const generation *g = c->of;
+    const reply *g = c->of;
     const sampling *s = &g->sampling;
-    const generation_prompt *p = &g->prompts[c->prompt];
+    const reply_prompt *p = &g->prompts[c->prompt];
     int64_t room = w->api->context - (int64_t)p->count;
     tn_generate_options options = {.size = sizeof options,
                                    .max_tokens = s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens,
@@ -151,7 +151,7 @@ static bool take_in(worker *w, bool work)
     while (!work && !w->doing && !w->inbox && !w->jobs && !w->stopped)
         pthread_cond_wait(&w->wake, &w->lock);
     bool more = !w->stopped;
-    generation *first = w->inbox;
+    reply *first = w->inbox;
     worker_job *job = w->jobs;
     if (first) {
         *w->active_end = first;
@@ -166,9 +166,9 @@ static bool take_in(worker *w, bool work)
         w->jobs_end = &w->jobs;
     }
     pthread_mutex_unlock(&w->lock);
-    for (generation *g = first; g; g = g->next)
+    for (reply *g = first; g; g = g->next)
         for (size_t i = 0; i < g->choice_count; i++)
-            if (!g->failed && atomic_load(&g->client) == GENERATION_HERE)
+            if (!g->failed && atomic_load(&g->client) == REPLY_HERE)
                 start_choice(w, &g->choices[i]);
     return more;
 }
@@ -176,15 +176,15 @@ static bool take_in(worker *w, bool work)
 /* ---- letting go ----------------------------------------------------------------------------------- */
 
 /* A request whose client has gone, or that failed, is not computed any further. */
-static void end_unwanted(worker *w, generation *g, bool cutting)
+static void end_unwanted(worker *w, reply *g, bool cutting)
 {
     int client = atomic_load(&g->client);
-    if (client == GENERATION_GONE)
-        generation_fail(g, 499, "the client has gone");
-    else if (client == GENERATION_LATE)
-        generation_fail(g, 504, "the request took longer than this server allows");
+    if (client == REPLY_GONE)
+        reply_fail(g, 499, "the client has gone");
+    else if (client == REPLY_LATE)
+        reply_fail(g, 504, "the request took longer than this server allows");
     else if (cutting)
-        generation_fail(g, 503, "the server is shutting down");
+        reply_fail(g, 503, "the server is shutting down");
     for (size_t i = 0; i < g->choice_count && g->failed; i++) {
         choice *c = &g->choices[i];
         if (!c->ended && c->added)
@@ -197,8 +197,8 @@ static void end_unwanted(worker *w, generation *g, bool cutting)
 static void sweep(worker *w)
 {
     bool cutting = worker_cutting(w);
-    for (generation **at = &w->active; *at;) {
-        generation *g = *at;
+    for (reply **at = &w->active; *at;) {
+        reply *g = *at;
         end_unwanted(w, g, cutting);
         if (g->ended < g->choice_count) {
             at = &g->next;
@@ -208,8 +208,8 @@ static void sweep(worker *w)
         if (!*at)
             w->active_end = at;
         size_t sequences = g->choice_count;
-        generation_finish(g);
-        generation_free(g);
+        reply_finish(g);
+        reply_free(g);
         worker_release(w, sequences);
     }
 }

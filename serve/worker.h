@@ -2,7 +2,7 @@
 #ifndef TENON_SERVE_WORKER_H
 #define TENON_SERVE_WORKER_H
 
-#include "generation.h"
+#include "reply.h"
 
 /* What else the model is needed for, a piece at a time between steps. */
 typedef struct worker_job {
@@ -23,9 +23,9 @@ bool worker_reserve(worker *w, size_t sequences, request_error *e);
 bool worker_has_room(worker *w, request_error *e);
 void worker_release(worker *w, size_t sequences); /* a request has ended                             */
 
-/* With places reserved. Both are the worker's from then on, which releases the places of a generation; a job does that
+/* With places reserved. Both are the worker's from then on, which releases the places of a reply; a job does that
  * itself. */
-void worker_add(worker *w, generation *g);
+void worker_add(worker *w, reply *g);
 void worker_add_job(worker *w, worker_job *job);
 
 int64_t worker_active(worker *w); /* requests with places                                                */

@@ -7,16 +7,16 @@
 #include <string.h>
 #include <time.h>
 
-double generation_clock(void)
+double reply_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-generation *generation_new(api *a, exchange *x, bool chat, json_t *body)
+reply *reply_new(api *a, exchange *x, bool chat, json_t *body)
 {
-    generation *g = calloc(1, sizeof *g);
+    reply *g = calloc(1, sizeof *g);
     if (!g) {
         json_decref(body);
         return NULL;
@@ -26,14 +26,14 @@ generation *generation_new(api *a, exchange *x, bool chat, json_t *body)
     g->chat = chat;
     g->body = body;
     g->created = (int64_t)time(NULL);
-    g->begun = generation_clock();
+    g->begun = reply_clock();
     g->sampling.top = -1;
-    atomic_init(&g->client, GENERATION_HERE);
+    atomic_init(&g->client, REPLY_HERE);
     state_id(g->id, sizeof g->id, chat ? "chatcmpl-" : "cmpl-", 24);
     return g;
 }
 
-void generation_free(generation *g)
+void reply_free(reply *g)
 {
     if (!g)
         return;
@@ -52,7 +52,7 @@ void generation_free(generation *g)
     free(g);
 }
 
-void generation_fail(generation *g, int status, const char *message)
+void reply_fail(reply *g, int status, const char *message)
 {
     if (g->failed)
         return;
@@ -68,7 +68,7 @@ void generation_fail(generation *g, int status, const char *message)
 
 /* ---- the prompts -------------------------------------------------------------------------------- */
 
-static bool check_prompt(const generation *g, const generation_prompt *p, request_error *e)
+static bool check_prompt(const reply *g, const reply_prompt *p, request_error *e)
 {
     const api *a = g->api;
     const char *name = g->chat ? "messages" : "prompt";
@@ -87,7 +87,7 @@ static bool check_prompt(const generation *g, const generation_prompt *p, reques
 }
 
 /* Does the answer begin within a thought that the template has opened? */
-static bool opens_thought(const generation_prompt *p)
+static bool opens_thought(const reply_prompt *p)
 {
     static const char tag[] = "<think>";
     size_t length = p->text ? p->length : 0, size = sizeof tag - 1;
@@ -96,7 +96,7 @@ static bool opens_thought(const generation_prompt *p)
     return length >= size && memcmp(p->text + length - size, tag, size) == 0;
 }
 
-bool generation_prepare(generation *g, const json_t *tools, bool one_call, bool reasoning, request_error *e)
+bool reply_prepare(reply *g, const json_t *tools, bool one_call, bool reasoning, request_error *e)
 {
     if (g->api->silent.code)
         return request_refuse(e, 400, "model", "model: it %s", g->api->silent.message);
@@ -107,7 +107,7 @@ bool generation_prepare(generation *g, const json_t *tools, bool one_call, bool 
     if (!(g->choices = calloc(count, sizeof *g->choices)))
         return request_no_memory(e);
     for (size_t i = 0; i < count; i++) {
-        const generation_prompt *p = &g->prompts[i / each];
+        const reply_prompt *p = &g->prompts[i / each];
         splitter_options splitting = {.family = g->api->family,
                                       .tools = tools,
                                       .one_call = one_call,
@@ -127,20 +127,20 @@ bool generation_prepare(generation *g, const json_t *tools, bool one_call, bool 
 
 static void on_gone(void *ctx, bool late)
 {
-    generation *g = ctx;
-    atomic_store(&g->client, late ? GENERATION_LATE : GENERATION_GONE);
+    reply *g = ctx;
+    atomic_store(&g->client, late ? REPLY_LATE : REPLY_GONE);
 }
 
 /* The text of prompts, where nothing has to be computed for it first. */
-static void echo(generation *g)
+static void echo(reply *g)
 {
     for (size_t i = 0; i < g->choice_count && g->sampling.top < 0; i++) {
-        const generation_prompt *p = &g->prompts[g->choices[i].prompt];
+        const reply_prompt *p = &g->prompts[g->choices[i].prompt];
         choice_echo(&g->choices[i], p->text, p->length);
     }
 }
 
-void generation_start(generation *g)
+void reply_start(reply *g)
 {
     worker *w = g->api->worker;
     exchange_watch(g->x, on_gone, g);
@@ -151,7 +151,7 @@ void generation_start(generation *g)
     worker_add(w, g);
 }
 
-void generation_finish(generation *g)
+void reply_finish(reply *g)
 {
     respond_end(g);
 }
