@@ -117,6 +117,9 @@ static tn_status measure_side(bench *b, bench_side *side, int64_t round, tn_erro
 {
     tn_report *report = NULL;
     tn_session_options options = {.size = sizeof options, .rows = 1, .context = b->positions};
+    /* The side without kernels promises nothing, and is what the other is compared with all the same. */
+    if (option_given(b->w.options, OPT_SAME_BITS))
+        tn_config_set_same_bits(b->w.config, strcmp(side->spec, "none") != 0, err);
     tn_status status = tn_apply_kernels(b->w.model, b->w.config, side == b->side ? NULL : side->spec, &report, err);
     if (status)
         return status;
