@@ -1,6 +1,6 @@
 """What test_serve.sh asks of a server of its own: usage: serve_client.py CASE TENON MODEL. The case is a function below; its assertion is
 the failure. Only what Python itself has."""
-import concurrent.futures, contextlib, http.client, json, os, re, signal, socket, subprocess, sys, tempfile, time
+import concurrent.futures, contextlib, http.client, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
 
 TENON, MODEL = sys.argv[2], sys.argv[3]
 PROMPT = "And it came to pass"
@@ -142,6 +142,37 @@ def limits():
         work = [long_request(s) for _ in range(4)]
         codes = [w.getresponse().status for w in work]
         assert codes.count(429) >= 1 and set(codes) <= {200, 429}, codes
+
+
+def junk():
+    """Requests with bytes cut, doubled and changed, in body and head: each gets an answer or is closed, and the server goes on."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    good = json.dumps({"prompt": PROMPT, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]}], "max_tokens": 2,
+                       "stop": ["a", "b"], "n": 2, "logit_bias": {"5": 1}, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+                       "response_format": {"type": "json_object"}, "seed": 3, "stream": True, "stream_options": {"include_usage": True}}).encode()
+    paths = (b"/v1/completions", b"/v1/chat/completions", b"/tokenize", b"/detokenize", b"/apply-template", b"/v1/embeddings", b"/")
+    rng, seen = random.Random(5), set()
+    with serving("--read-timeout", "1") as s:
+        for _ in range(400):
+            body = bytearray(good)
+            for _ in range(rng.randrange(4)):
+                at, kind = rng.randrange(len(body) or 1), rng.randrange(4)
+                if kind == 0:
+                    del body[at:at + rng.randrange(8)]
+                elif kind == 1:
+                    body[at:at] = bytes(rng.choice(b'{}[]",:0123e-ntf\\u\xff\x00') for _ in range(rng.randrange(5)))
+                elif kind == 2:
+                    body[at:at + 1] = bytes([rng.randrange(256)])
+                else:
+                    body[at:at] = body[rng.randrange(len(body) or 1):][:20]
+            data = bytearray(b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (rng.choice(paths), len(body)) + body)
+            if rng.random() < 0.2:
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            with socket.create_connection(("127.0.0.1", s.port), timeout=30) as c, contextlib.suppress(ConnectionError):
+                c.sendall(data)
+                seen.add(c.recv(400)[9:12])
+        assert b"200" in seen and b"400" in seen and not seen & {b"500", b"501", b"502"}, seen
+        assert s.complete(max_tokens=2)["usage"]["completion_tokens"] == 2
 
 
 def gone():

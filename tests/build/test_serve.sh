@@ -1,6 +1,6 @@
 #!/bin/sh
-# tenon serve, started for each case and asked by Python: texts, the same bits whatever else runs, keys, sockets, limits, clients
-# that go away, ends.
+# tenon serve, started for each case and asked by Python: texts, the same bits whatever else runs, keys, sockets, limits, requests
+# that are none, clients that go away, ends.
 . tests/build/lib.sh
 if [ ! -x "$build/tenon-serve" ]; then
     echo 'SKIPPED tenon serve: it was built without libmicrohttpd'
@@ -10,7 +10,7 @@ else
     serves() {
         timeout 300 python3 tests/build/serve_client.py "$1" "$build/tenon" models/demo
     }
-    for case in text same keys unix limits gone ends; do
+    for case in text same keys unix limits junk gone ends; do
         check "tenon serve: $case" serves "$case"
     done
 fi
