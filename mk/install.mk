@@ -25,6 +25,7 @@ install: all ## installs what is built below DESTDIR, into PREFIX, LIBDIR and SY
 	install -m 644 include/tenon/*.h $(TO)/include/tenon
 	install -m 755 $(PLUGINS) $(LIB_TO)/tenon/plugins
 	install -m 644 docs/tenon.1 $(TO)/share/man/man1
+	$(if $(SERVER),ln -sf tenon.1 $(TO)/share/man/man1/tenon-serve.1)
 	install -m 644 conf/completion/tenon.bash $(TO)/$(COMPLETION_BASH)
 	install -m 644 conf/completion/_tenon $(TO)/$(COMPLETION_ZSH)
 	install -m 644 $(DOCS) $(TO)/$(DOC)
@@ -38,7 +39,7 @@ install: all ## installs what is built below DESTDIR, into PREFIX, LIBDIR and SY
 	  $(OUR_CONF) >$(CONF_TO)/$$new && chmod 644 $(CONF_TO)/$$new
 
 uninstall: ## removes what install put there; other plugins and an edited kernels.json stay
-	cd $(TO) && rm -rf include/tenon $(DOC) && rm -f bin/tenon bin/tenon-serve share/man/man1/tenon.1 $(COMPLETION_BASH) $(COMPLETION_ZSH)
+	cd $(TO) && rm -rf include/tenon $(DOC) && rm -f bin/tenon bin/tenon-serve share/man/man1/tenon.1 share/man/man1/tenon-serve.1 $(COMPLETION_BASH) $(COMPLETION_ZSH)
 	cd $(LIB_TO) && rm -f libtenon.so* pkgconfig/tenon.pc $(addprefix tenon/plugins/,$(notdir $(PLUGINS)))
 	rm -f $(CONF_TO)/kernels.json.new
 	$(OUR_CONF) | cmp -s - $(CONF_TO)/kernels.json && rm -f $(CONF_TO)/kernels.json || :

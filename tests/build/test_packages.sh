@@ -66,8 +66,8 @@ check 'libtenon0 has the library' holds libtenon0 "$libraries/libtenon.so.0" "$l
 {
     check 'libtenon-dev has what programs and plugins are built with' holds libtenon-dev "$libraries/libtenon.so" \
         "$libraries/pkgconfig/tenon.pc" $(find include/tenon -name '*.h' -printf 'usr/%p\n')
-    check 'tenon has the program, its plugins and its settings' holds tenon usr/bin/tenon etc/tenon/kernels.json \
-        $(find plugins -name plugin.c -printf '%h\n' | sed "s|^|$libraries/tenon/|; s|\$|.so|") $share/man/man1/tenon.1.gz \
+    check 'tenon has the program, its plugins and its settings' holds tenon usr/bin/tenon usr/bin/tenon-serve etc/tenon/kernels.json \
+        $(find plugins -name plugin.c -printf '%h\n' | sed "s|^|$libraries/tenon/|; s|\$|.so|") $share/man/man1/tenon.1.gz $share/man/man1/tenon-serve.1.gz \
         $share/bash-completion/completions/tenon $share/zsh/vendor-completions/_tenon
     check 'tenon has the guides and the demo model' documents tenon $(cd docs && echo *.md) examples/demo/model.safetensors
     check 'libtenon-dev has the examples' documents libtenon-dev $(git ls-files 'examples/*')
