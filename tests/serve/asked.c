@@ -338,7 +338,9 @@ api *asked_open(const api_options *options)
     o.folder = folder;
     o.name = o.name ? o.name : "demo";
     o.kernels = "none";
-    o.model = tn_model_open(folder, &(tn_model_options){.size = sizeof(tn_model_options), .threads = 1}, &err);
+    /* Without kernels that promise it the same bits are not to be had; in f32 what differs is too little to be seen. */
+    const tn_model_options loading = {.size = sizeof loading, .dtype = "f32", .threads = 1};
+    o.model = tn_model_open(folder, &loading, &err);
     ck_assert_msg(o.model != NULL, "%s", err.message);
     suite_keep(o.model, close_model);
     api *a = api_new(&o, &err);
