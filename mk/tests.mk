@@ -86,6 +86,7 @@ $(BUILD)/tests/test_fuzz_corpus $(BUILD)/fuzz_toolcall: $(SPLITTER_OBJ)
 # Those of the API answer it in the place of HTTP.
 API_OBJ := $(call obj,$(filter-out $(patsubst %,serve/%.c,http http_exchange http_watch keys main),$(wildcard serve/*.c)))
 $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_api*.c)): $(API_OBJ) $(call obj,tests/serve/asked.c)
+$(BUILD)/tests/test_api_memory: $(call obj,tests/faults/failing_memory.c)
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)

@@ -172,6 +172,7 @@ api *api_new(const api_options *options, tn_error *err)
 {
     tn_error own = TN_ERROR_INIT;
     err = err ? err : &own;
+    request_watch_memory();
     api *a = calloc(1, sizeof *a);
     if (!a || !metrics_start(&a->metrics)) {
         free(a);

@@ -131,7 +131,7 @@ void chat_answer(api *a, exchange *x)
     reply *g = body ? reply_new(a, x, true, body) : NULL;
     if (body && !g)
         request_no_memory(&e);
-    if (g && read_chat(g, &e) && worker_reserve(a->worker, g->choice_count, &e)) {
+    if (g && read_chat(g, &e) && request_had_memory(&e) && worker_reserve(a->worker, g->choice_count, &e)) {
         reply_start(g);
         return;
     }

@@ -116,7 +116,7 @@ void completions_answer(api *a, exchange *x)
     reply *g = body ? reply_new(a, x, false, body) : NULL;
     if (body && !g)
         request_no_memory(&e);
-    if (g && read_completion(g, &e) && worker_reserve(a->worker, g->choice_count, &e)) {
+    if (g && read_completion(g, &e) && request_had_memory(&e) && worker_reserve(a->worker, g->choice_count, &e)) {
         reply_start(g);
         return;
     }

@@ -133,7 +133,7 @@ static bool embed_some(embedding *m, request_error *e)
 }
 
 /* The exchange ends, and the job with it. */
-static void finish(embedding *m, const request_error *e)
+static void finish(embedding *m, request_error *e)
 {
     worker *w = m->api->worker;
     int64_t tokens = 0;
@@ -250,7 +250,7 @@ void embeddings_answer(api *a, exchange *x)
         atomic_init(&m->client, REPLY_HERE);
     }
     bool good = body && ((m && m->data) || request_no_memory(&e)) && read_embedding(m, body, &e) &&
-                worker_reserve(a->worker, 1, &e);
+                request_had_memory(&e) && worker_reserve(a->worker, 1, &e);
     json_decref(body);
     if (good) {
         exchange_watch(x, on_gone, m);

@@ -2,10 +2,44 @@
 #include "request.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- memory that jansson lacked ------------------------------------------------------------------- */
+
+static _Thread_local bool lost;
+static json_malloc_t allocate;
+
+static void *watched(size_t size)
+{
+    void *memory = allocate(size);
+    lost = lost || !memory;
+    return memory;
+}
+
+static void put_around(void)
+{
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    json_set_alloc_funcs(watched, release);
+}
+
+void request_watch_memory(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, put_around);
+}
+
+bool request_had_memory(request_error *e)
+{
+    if (!lost)
+        return true;
+    *e = (request_error){0};
+    return request_no_memory(e);
+}
 
 /* ---- what is wrong ---------------------------------------------------------------------------- */
 
@@ -47,12 +81,14 @@ bool request_failed(request_error *e, const char *param, const tn_error *err)
     return request_refuse(e, theirs ? 400 : 500, param, "%s", err->message[0] ? err->message : "it failed");
 }
 
-void request_answer(exchange *x, const request_error *e)
+void request_answer(exchange *x, request_error *e)
 {
+    request_had_memory(e);
     int status = e->status ? e->status : 500;
     if (status == 429 || status == 503)
         exchange_header(x, "Retry-After", status == 429 ? "1" : "5");
     exchange_error(x, status, e->param[0] ? e->param : NULL, "%s", e->message);
+    lost = false;
 }
 
 json_t *request_parse(exchange *x, request_error *e)
@@ -60,12 +96,11 @@ json_t *request_parse(exchange *x, request_error *e)
     size_t length = 0;
     const char *body = exchange_body(x, &length);
     json_error_t at;
+    lost = false;
     json_t *root = json_loadb(body ? body : "", length, JSON_ALLOW_NUL, &at);
     if (!root) {
         /* What jansson says quotes the text near the place, of which the first line is enough and the rest is cut. */
-        if (json_error_code(&at) == json_error_out_of_memory)
-            request_no_memory(e);
-        else
+        if (request_had_memory(e))
             request_refuse(e, 400, NULL, "the body is not valid JSON: line %d, column %d: %.100s", at.line, at.column,
                            at.text);
         return NULL;

@@ -17,11 +17,16 @@ typedef struct request_error {
 bool request_refuse(request_error *e, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool request_no_memory(request_error *e);
+/* Has an allocation of jansson's failed on this thread since request_parse? Some of them it takes for other mistakes, or
+ * does without. Notes an error then, and returns false. */
+bool request_had_memory(request_error *e);
+/* To be called once, before the first request. */
+void request_watch_memory(void);
 /* What the library says: the request's fault (400) or ours (500). */
 bool request_failed(request_error *e, const char *param, const tn_error *err);
 
 /* Ends the exchange with that error. */
-void request_answer(exchange *x, const request_error *e);
+void request_answer(exchange *x, request_error *e);
 
 /* The body as an object. NULL: e says why. */
 json_t *request_parse(exchange *x, request_error *e);

@@ -18,8 +18,9 @@ struct exchange {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     char *text;
-    size_t length;
-    bool stream, ended;
+    size_t length, room;
+    bool stream, ended, ended_here; /* here: by the thread that asked                             */
+    pthread_t asker;
     void (*gone)(void *ctx, bool late);
     void *ctx;
     asked result;
@@ -59,7 +60,7 @@ void exchange_header(exchange *x, const char *name, const char *value)
 static bool append(exchange *x, const char *text, size_t length)
 {
     pthread_mutex_lock(&x->lock);
-    char *larger = realloc(x->text, x->length + length + 1);
+    char *larger = x->length + length < x->room ? x->text : realloc(x->text, x->length + length + 1);
     if (larger) {
         x->text = larger;
         memcpy(x->text + x->length, text, length);
@@ -74,8 +75,10 @@ static bool append(exchange *x, const char *text, size_t length)
 static void end(exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    ck_assert_msg(!x->ended, "ended twice");
+    if (x->ended) /* and no assertion: those allocate                                                 */
+        abort();
     x->ended = true;
+    x->ended_here = pthread_equal(x->asker, pthread_self());
     x->gone = NULL;
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
@@ -146,6 +149,10 @@ static exchange *make(const char *path, const char *body)
 {
     exchange *x = calloc(1, sizeof *x);
     ck_assert_ptr_nonnull(x);
+    x->room = 1 << 16; /* so that walks see no allocation of ours                                        */
+    x->text = calloc(1, x->room);
+    ck_assert_ptr_nonnull(x->text);
+    x->asker = pthread_self();
     x->method = body ? "POST" : "GET";
     x->path = path;
     x->body = body ? strdup(body) : NULL;
@@ -257,6 +264,11 @@ int asked_status(api *a, exchange *x)
     wait_for(x, NULL);
     asked_idle(a);
     return x->result.status;
+}
+
+bool asked_ended_here(const exchange *x)
+{
+    return x->ended_here;
 }
 
 void asked_forget(exchange *x)

@@ -30,10 +30,11 @@ void asked_wait_text(exchange *x, const char *words); /* until it holds them    
 const asked *asked_end(exchange *x);
 
 /* Piece by piece and without keeping anything, for walks over failing allocations: asked_hand is what may lack memory.
- * asked_status waits for the end, and until nothing is active. */
+ * asked_status waits for the end, and until nothing is active. Was it this thread that ended it? */
 exchange *asked_make(const char *path, const char *body);
 void asked_hand(api *a, exchange *x);
 int asked_status(api *a, exchange *x);
+bool asked_ended_here(const exchange *x);
 void asked_forget(exchange *x);
 
 /* Waits until nothing is active. */
