@@ -108,6 +108,7 @@ static void watch_thought(choice *c, const char *text, size_t length)
             memmove(c->window, c->window + 1, --c->window_length);
         c->window[c->window_length++] = text[i];
         c->free_yet = c->window_length < MARK || memcmp(c->window + c->window_length - MARK, thought_end, MARK) != 0;
+        c->thinking = c->thinking && c->free_yet;
     }
 }
 

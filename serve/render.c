@@ -99,6 +99,34 @@ static bool write_arguments(json_t *messages, bool *any)
     return true;
 }
 
+/* What a tool may leave out is there. false: no memory. */
+static bool fill_tools(json_t *tools, bool *any)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach (tools, i, tool) {
+        json_t *function = json_object_get(tool, "function");
+        bool good = true;
+        if (!request_member(function, "description"))
+            good = *any = json_object_set_new(function, "description", json_string("")) == 0;
+        if (good && !request_member(function, "parameters"))
+            good = *any = json_object_set_new(function, "parameters",
+                                              json_pack("{s:s, s:{}}", "type", "object", "properties")) == 0;
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+/* In the order in which they are tried. */
+static const struct {
+    bool of_tools; /* else of messages                                                               */
+    bool (*change)(json_t *what, bool *any);
+} changes[] = {{false, fill_contents}, {false, write_arguments}, {true, fill_tools}};
+enum { CHANGES = sizeof changes / sizeof *changes };
+
+/* ---- rendering ------------------------------------------------------------------------------------ */
+
 typedef struct rendering {
     const api *api;
     tn_render_options options;
@@ -106,34 +134,47 @@ typedef struct rendering {
     size_t length;
 } rendering;
 
-static tn_status render(rendering *r, const json_t *messages, tn_error *err)
+/* tools NULL: none. */
+static tn_status render(rendering *r, const json_t *messages, const json_t *tools, tn_error *err)
 {
-    char *json = json_dumps(messages, JSON_COMPACT);
-    tn_status status =
-        json ? tn_template_render(r->api->chat_template, json, strlen(json), &r->options, &r->text, &r->length, err)
-             : tn_fail(err, TN_E_MEMORY, "messages", "out of memory");
+    char *json = json_dumps(messages, JSON_COMPACT), *listed = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
+    tn_status status = TN_OK;
+    r->options.tools = listed;
+    if (!json || (tools && !listed))
+        status = tn_fail(err, TN_E_MEMORY, "messages", "out of memory");
+    else
+        status = tn_template_render(r->api->chat_template, json, strlen(json), &r->options, &r->text, &r->length, err);
     free(json);
+    free(listed);
     return status;
 }
 
-/* Templates want an assistant's missing content as null or as an empty text, and arguments as objects or as texts. The
- * first way in which they take them is right; else what they say of the first is told. */
-static bool render_any(rendering *r, const json_t *messages, request_error *e)
+/* With those changes whose bits are set; each must have something to change. */
+static bool render_changed(rendering *r, const json_t *messages, const json_t *tools, unsigned bits)
+{
+    json_t *m = json_deep_copy(messages), *t = tools ? json_deep_copy(tools) : NULL;
+    bool good = m && (t || !tools);
+    for (unsigned i = 0; i < CHANGES && good; i++) {
+        bool any = false;
+        if (bits >> i & 1)
+            good = changes[i].change(changes[i].of_tools ? t : m, &any) && any;
+    }
+    good = good && render(r, m, t, NULL) == TN_OK;
+    json_decref(m);
+    json_decref(t);
+    return good;
+}
+
+/* Templates want an assistant's missing content as null or as an empty text, arguments as objects or as texts, and some
+ * all that a tool could say. The first way in which they take it is right; else what they say of the first is told. */
+static bool render_any(rendering *r, const json_t *messages, const json_t *tools, request_error *e)
 {
     tn_error first = TN_ERROR_INIT;
-    if (render(r, messages, &first) == TN_OK)
+    if (render(r, messages, tools, &first) == TN_OK)
         return true;
-    for (int way = 1; way < 4; way++) {
-        json_t *others = json_deep_copy(messages);
-        bool contents = false, arguments = false;
-        bool good = others && (!(way & 1) || fill_contents(others, &contents)) &&
-                    (!(way & 2) || write_arguments(others, &arguments));
-        bool made =
-            good && contents == (bool)(way & 1) && arguments == (bool)(way & 2) && render(r, others, NULL) == TN_OK;
-        json_decref(others);
-        if (made)
+    for (unsigned bits = 1; bits < 1U << CHANGES; bits++)
+        if (render_changed(r, messages, tools, bits))
             return true;
-    }
     return request_failed(e, "messages", &first);
 }
 
@@ -147,13 +188,10 @@ bool messages_render(const api *a, const json_t *body, const json_t *messages, c
         return false;
     json_t *variables = variables_of(body, e);
     char *said = variables ? json_dumps(variables, JSON_COMPACT) : NULL;
-    char *listed = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
     r.options.variables = said;
-    r.options.tools = listed;
-    bool good = variables && ((said && (listed || !tools)) || request_no_memory(e)) && render_any(&r, messages, e);
+    bool good = variables && (said || request_no_memory(e)) && render_any(&r, messages, tools, e);
     json_decref(variables);
     free(said);
-    free(listed);
     *text = r.text;
     *length = r.length;
     return good;
