@@ -17,8 +17,8 @@ typedef struct request_error {
 bool request_refuse(request_error *e, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool request_no_memory(request_error *e);
-/* Has an allocation of jansson's failed on this thread since request_parse? Some of them it takes for other mistakes, or
- * does without. Notes an error then, and returns false. */
+/* Has an allocation of jansson's failed on this thread since request_parse? Some of them it takes for other mistakes,
+ * or does without. Notes an error then, and returns false. */
 bool request_had_memory(request_error *e);
 /* To be called once, before the first request. */
 void request_watch_memory(void);
