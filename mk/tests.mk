@@ -184,7 +184,7 @@ BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(i
 # In plain C and under the sanitizers, which are slow, and in BRIEF: models of several kinds of mixers, norms and experts.
 SOME_MODELS := $(addprefix tests/data/models/,llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe)
 # Of each way of keeping what came before: keys, rings, states, both, chosen ones, frequencies that follow the length.
-ENGINE_MODELS := $(addprefix tests/data/models/,llama qwen3_moe gpt_oss mamba2 lfm2_moe deepseek_v32 $(if $(FEWER),,qwen3_next deepseek_v3 falcon_h1 gemma3n_text llama_dynamic phi3_longrope))
+ENGINE_MODELS := $(addprefix tests/data/models/,llama gpt_oss lfm2_moe $(if $(FEWER),,qwen3_moe mamba2 deepseek_v32 qwen3_next deepseek_v3 falcon_h1 gemma3n_text llama_dynamic phi3_longrope))
 LONGEST := $(addprefix %/,test_faults test_packages.sh test_extremes test_first_use test_ascend_grads test_api test_gradients)
 longest_first = $(foreach l,$(LONGEST),$(filter $(l),$(1))) $(filter-out $(LONGEST),$(1))
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --every %)' '$(TOOL)/check_kernels tests/data/ops' \
