@@ -1,6 +1,6 @@
 """What test_serve.sh asks of a server of its own: usage: serve_client.py CASE TENON MODEL. The case is a function below; its assertion is
 the failure. Only what Python itself has."""
-import concurrent.futures, contextlib, http.client, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
+import base64, concurrent.futures, contextlib, http.client, json, os, random, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 TENON, MODEL = sys.argv[2], sys.argv[3]
 PROMPT = "And it came to pass"
@@ -17,8 +17,8 @@ class Unix(http.client.HTTPConnection):
 
 
 class Server:
-    def __init__(self, *options):
-        self.process = subprocess.Popen([TENON, "serve", MODEL, "--port", "0", "--quiet", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *options, model=MODEL):
+        self.process = subprocess.Popen([TENON, "serve", model, "--port", "0", "--quiet", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         assert line.startswith("listening on "), line + self.process.stderr.read()
         self.port = int(line.rsplit(":", 1)[1]) if "http" in line else 0
@@ -53,8 +53,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*options):
-    s = Server(*options)
+def serving(*options, model=MODEL):
+    s = Server(*options, model=model)
     try:
         yield s
     finally:
@@ -92,6 +92,26 @@ def same():
             assert [a.result() for a in among] == [alone] * 4
             [o.result() for o in others]
         assert bits() == alone and s.metric("prefix_cache_hits") > 0
+
+
+def vectors():
+    """A checkpoint that continues no text makes vectors, of length 1, the same as numbers and as bytes; texts are refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = shutil.copytree("tests/data/models/qwen3_embedding", folder + "/m")
+        shutil.copy(MODEL + "/tokenizer.json", model)
+        with serving(model=model) as s:
+            status, body, _ = s.ask("POST", "/v1/embeddings", {"input": [[1, 2, 3], [4, 5]]})
+            assert status == 200 and [d["index"] for d in body["data"]] == [0, 1] and body["usage"]["prompt_tokens"] >= 5, body
+            for d in body["data"]:
+                assert abs(sum(x * x for x in d["embedding"]) - 1) < 1e-4
+            coded = s.ask("POST", "/v1/embeddings", {"input": [1, 2, 3], "encoding_format": "base64"})[1]["data"][0]["embedding"]
+            first = body["data"][0]["embedding"]
+            assert all(abs(a - b) < 1e-6 for a, b in zip(struct.unpack(f"<{len(first)}f", base64.b64decode(coded)), first))
+            status, refused, _ = s.ask("POST", "/v1/completions", {"prompt": [1, 2]})
+            assert status == 400 and "no head" in refused["error"]["message"], refused
+    with serving() as s:
+        status, refused, _ = s.ask("POST", "/v1/embeddings", {"input": "x"})
+        assert status == 400 and refused["error"]["message"], refused
 
 
 def keys():

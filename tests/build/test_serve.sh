@@ -10,7 +10,7 @@ else
     serves() {
         timeout 300 python3 tests/build/serve_client.py "$1" "$build/tenon" models/demo
     }
-    for case in text same keys unix limits junk gone ends; do
+    for case in text same vectors keys unix limits junk gone ends; do
         check "tenon serve: $case" serves "$case"
     done
 fi
