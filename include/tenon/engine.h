@@ -42,11 +42,11 @@ typedef struct tn_engine_request {
     /* As of tn_generate, with row 0; its ctx is that of all callbacks, none of which may use the engine. max_tokens 0:
      * the prompt alone. on_prompt, history and speculate are not looked at. */
     const tn_generate_options *options;
+    /* Called once, and nothing of the sequence afterwards. */
+    void (*on_end)(void *ctx, const tn_engine_result *result);
     uint64_t salt; /* only sequences of the same salt have prefixes in common                      */
     /* Unless NULL: the logits behind each token of the prompt, ascending. All of it is computed then. */
     void (*on_prompt_logits)(void *ctx, int64_t position, const float *logits, int64_t vocab);
-    /* Called once, and nothing of the sequence afterwards. */
-    void (*on_end)(void *ctx, const tn_engine_result *result);
 } tn_engine_request;
 
 typedef struct tn_engine_info {

@@ -46,6 +46,35 @@ static tn_status take_session_options(const void *given, tn_error *err)
     return s ? TN_OK : err->code;
 }
 
+static tn_status take_engine_options(const void *given, tn_error *err)
+{
+    tn_engine *e = tn_engine_new(model, given, err);
+    tn_engine_free(e);
+    return e ? TN_OK : err->code;
+}
+
+static void on_end(void *ctx, const tn_engine_result *result)
+{
+    (void)ctx;
+    (void)result;
+}
+
+static tn_engine *engine_of(int64_t context)
+{
+    tn_engine *e =
+        tn_engine_new(model, &(tn_engine_options){.size = sizeof(tn_engine_options), .context = context}, NULL);
+    ck_assert_ptr_nonnull(e);
+    return e;
+}
+
+static tn_status take_engine_request(const void *given, tn_error *err)
+{
+    tn_engine *e = engine_of(16);
+    tn_status status = tn_engine_add(e, given, NULL, err);
+    tn_engine_free(e);
+    return status;
+}
+
 static tn_status take_batch(const void *given, tn_error *err)
 {
     tn_session_reset(session);
@@ -135,6 +164,10 @@ static tn_status take_grads(const void *given, tn_error *err)
 /* Filled with what the first fields need. */
 static const tn_model_options model_options = {.size = sizeof model_options, .dtype = "f32"};
 static const tn_session_options session_options = {.size = sizeof session_options, .rows = 1, .context = 8};
+static const tn_engine_options engine_options = {.size = sizeof engine_options, .sequences = 2, .context = 16};
+static const tn_generate_options engine_generates = {.size = sizeof engine_generates, .max_tokens = 1};
+static const tn_engine_request engine_request = {
+    .size = sizeof engine_request, .prompt = ids, .prompt_count = 2, .options = &engine_generates, .on_end = on_end};
 static const tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 2, .ids = ids};
 static const tn_outputs outputs = {.size = sizeof outputs};
 static const tn_pictures pictures = {.size = sizeof pictures};
@@ -156,6 +189,8 @@ static const struct {
 } taken[] = {
     {"tn_model_options", &model_options, take_model_options},
     {"tn_session_options", &session_options, take_session_options},
+    {"tn_engine_options", &engine_options, take_engine_options},
+    {"tn_engine_request", &engine_request, take_engine_request},
     {"tn_batch", &batch, take_batch},
     {"tn_outputs", &outputs, take_outputs},
     {"tn_pictures", &pictures, take_images},
@@ -220,6 +255,14 @@ static tn_status give_embedder_info(void *to)
     return tn_embedder_get_info(embedder, to);
 }
 
+static tn_status give_engine_info(void *to)
+{
+    tn_engine *e = engine_of(16);
+    tn_status status = tn_engine_get_info(e, to);
+    tn_engine_free(e);
+    return status;
+}
+
 static tn_status give_device_info(void *to)
 {
     return tn_device_get("cpu", to, NULL);
@@ -259,6 +302,7 @@ static const struct {
     {"tn_model_info", sizeof(tn_model_info), give_model_info, false},
     {"tn_sampling", sizeof(tn_sampling), give_sampling, false},
     {"tn_embedder_info", sizeof(tn_embedder_info), give_embedder_info, false},
+    {"tn_engine_info", sizeof(tn_engine_info), give_engine_info, false},
     {"tn_device_info", sizeof(tn_device_info), give_device_info, false},
     {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},
     {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},
@@ -317,10 +361,11 @@ END_TEST
  * tests/plugin/test_plugin_descriptor.c, in all sizes. Filling tn_machine takes seconds of measuring:
  * tests/device/test_machine.c. */
 static const char *const others[] = {
-    "tn_verdict",   "tn_site_report", "tn_kernel_report", "tn_overlap",     "tn_report", "tn_verify_row", "tn_packed",
-    "tn_site",      "tn_plan",        "tn_call",          "tn_kernel_info", "tn_event",  "tn_calls_row",  "tn_text_row",
-    "tn_text_site", "tn_text_report", "tn_machine",       "tn_check_row",   "tn_device", "tn_match",      "tn_impl",
-    "tn_kernel",    "tn_plugin",      "tn_cache_kind",    "tn_quantized",
+    "tn_verdict",   "tn_site_report",   "tn_kernel_report", "tn_overlap",     "tn_report",      "tn_verify_row",
+    "tn_packed",    "tn_site",          "tn_plan",          "tn_call",        "tn_kernel_info", "tn_event",
+    "tn_calls_row", "tn_text_row",      "tn_text_site",     "tn_text_report", "tn_machine",     "tn_check_row",
+    "tn_device",    "tn_match",         "tn_impl",          "tn_kernel",      "tn_plugin",      "tn_cache_kind",
+    "tn_quantized", "tn_engine_result",
 };
 
 static bool is_named(const char *name)
