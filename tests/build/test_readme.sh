@@ -24,6 +24,22 @@ plugins=$(cd "$build/plugins" && pwd)
 sed "/^1\\. /s#$build#build#; s#$plugins/#/build/plugins/#" "$tmp/output" >"$tmp/demo"
 check 'it prints what README.md shows' listing_is_printed
 
+# A server of the same options at any port listens, and ends when it is asked to.
+starts_and_ends() {
+    sh -c "exec $1 --port 0" >"$tmp/served" 2>&1 &
+    for _ in $(seq 300); do grep -q '^listening on http' "$tmp/served" && break; sleep 0.2; done
+    kill -TERM $! 2>/dev/null
+    cat "$tmp/served"
+    wait $! && grep -q '^listening on http' "$tmp/served"
+}
+served() {
+    if [ -x "$build/tenon-serve" ]; then
+        check "$1" starts_and_ends "$1"
+    else
+        echo "SKIPPED $1: tenon-serve was built without libmicrohttpd"
+    fi
+}
+
 # The commands under "Use", with models and plugins that are here.
 sed -n '/^## Use/,/^## /s/^\(\(printf .* | \)\{0,1\}build\/tenon .*\)/\1/p' README.md | sed 's/ #.*//' >"$tmp/commands"
 check 'README.md has commands' test "$(wc -l <"$tmp/commands")" -ge 6
@@ -33,7 +49,10 @@ while IFS= read -r line; do
     *--audio*) line=$(printf '%s' "$line" | sed 's#MODEL#tests/data/models/qwen2_5_omni_thinker#; s#speech.wav#tests/data/media/files/s16_22k_mono.wav#') ;;
     esac
     line=$(printf '%s' "$line" | sed "s#\(^\| \)build/tenon#\1'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
-    check "$line" sh -c "$line" <&-
+    case $line in
+    *"' serve "*) served "$line" <&- ;;
+    *) check "$line" sh -c "$line" <&- ;;
+    esac
 done <"$tmp/commands"
 
 # Pages that it names are there.
