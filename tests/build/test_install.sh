@@ -105,7 +105,8 @@ finds() { # CONFIG
     "$other/bin/tenon" kernels --config "$1" --json >"$tmp/list" && grep "$other/lib64/tenon/plugins/npu_rmsnorm.so" "$tmp/list"
 }
 check 'make install into other places' elsewhere install
-check 'builds what knows them' built "./$(basename "$build"/libtenon.so.*.*)" ./obj/cli/open.o ./obj/core/plugin/kernels_config_read.o ./places ./tenon
+check 'builds what knows them' built "./$(basename "$build"/libtenon.so.*.*)" ./obj/cli/open.o ./obj/core/plugin/kernels_config_read.o ./places ./tenon \
+    $([ ! -e "$build/tenon-serve" ] || echo ./tenon-serve)
 check 'make install there once more' elsewhere install
 check 'builds nothing' built
 check 'tenon.pc has LIBDIR' test "$(PKG_CONFIG_PATH=$other/lib64/pkgconfig pkg-config --variable=plugindir tenon)" = /opt/tenon/lib64/tenon/plugins
