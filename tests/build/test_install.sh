@@ -105,6 +105,7 @@ finds() { # CONFIG
     "$other/bin/tenon" kernels --config "$1" --json >"$tmp/list" && grep "$other/lib64/tenon/plugins/npu_rmsnorm.so" "$tmp/list"
 }
 check 'make install into other places' elsewhere install
+# shellcheck disable=SC2046 # one word or none
 check 'builds what knows them' built "./$(basename "$build"/libtenon.so.*.*)" ./obj/cli/open.o ./obj/core/plugin/kernels_config_read.o ./places ./tenon \
     $([ ! -e "$build/tenon-serve" ] || echo ./tenon-serve)
 check 'make install there once more' elsewhere install
