@@ -7,7 +7,7 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 # TEST_FOLDERS: of these folders of tests only. WITHOUT: names that are left out, with one % each, as make takes them.
 # Under the sanitizers these are left out, too: see CHECKS.
 TEST_FOLDERS ?= *
-LEFT_OUT := $(WITHOUT) $(if $(SANITIZE),test_faults test_extremes test_cli_shadow test_ascend_grads test_ascend_kernels test_ascend_ops %.sh)
+LEFT_OUT := $(WITHOUT) $(if $(SANITIZE),test_faults test_api_memory test_extremes test_cli_shadow test_ascend_grads test_ascend_kernels test_ascend_ops %.sh)
 TEST_SRC := $(filter-out $(SUPPORT_SRC) $(foreach t,$(LEFT_OUT),$(wildcard tests/*/$(subst %,*,$t).c)),$(wildcard $(TEST_FOLDERS:%=tests/%/test_*.c)))
 TEST_SCRIPTS := $(filter-out $(foreach t,$(LEFT_OUT),$(wildcard tests/*/$(subst %,*,$t))),$(wildcard $(TEST_FOLDERS:%=tests/%/test_*.sh)))
 TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
@@ -172,7 +172,7 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 # everywhere. Models are run without the check before use, so that no kernel that it would refuse is spared the comparison; that
 # check has tests of its own, at the sites of models, too (test_first_use, test_gradients). But for one whose sparse MLP
 # in bf16 is a matter of that check: rounding chooses the open gates. Left out under the sanitizers are, too, the walk
-# over failures: its library and theirs both want to come first; extreme weights and shadows of the program, which
+# over failures, of requests, too: its library and theirs both want to come first; extreme weights and shadows of the program, which
 # others try; what the kernels compute on the simulated NPU (test_ascend and test_ascend_steps run models on it); and
 # under AddressSanitizer the soak, which takes ten minutes there and looks at resident memory. ascend.so brings a device
 # and no kernels. BRIEF: models as under the sanitizers, each twelfth made-up case, no made-up sites of plugins.
