@@ -183,7 +183,8 @@ EVERY_MADE_UP := $(if $(BRIEF),12,$(if $(SANITIZE),4))
 BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(if $(filter avx_vnni,$(CPU_FLAGS)),avx2)) c)
 # In plain C and under the sanitizers, which are slow, and in BRIEF: models of several kinds of mixers, norms and experts.
 SOME_MODELS := $(addprefix tests/data/models/,llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe)
-# Of each way of keeping what came before: keys, rings, states, both, chosen ones, frequencies that follow the length.
+# Of each way of keeping what came before: keys, rings, states, both, chosen ones, frequencies that follow the length. Under the
+# sanitizers test_engine alone looks at engines.
 ENGINE_MODELS := $(addprefix tests/data/models/,llama gpt_oss lfm2_moe $(if $(FEWER),,qwen3_moe mamba2 deepseek_v32 qwen3_next deepseek_v3 falcon_h1 gemma3n_text llama_dynamic phi3_longrope))
 LONGEST := $(addprefix %/,test_faults test_packages.sh test_extremes test_first_use test_ascend_grads test_api test_gradients)
 longest_first = $(foreach l,$(LONGEST),$(filter $(l),$(1))) $(filter-out $(LONGEST),$(1))
@@ -193,7 +194,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
-  '$(TOOL)/check_engine $(ENGINE_MODELS)' \
+  $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
