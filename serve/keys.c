@@ -20,19 +20,27 @@ static tn_status add(key_list *list, const char *key, tn_error *err)
     return TN_OK;
 }
 
-static tn_status read_lines(key_list *list, FILE *file, tn_error *err)
+static tn_status read_lines(key_list *list, const char *path, FILE *file, tn_error *err)
 {
-    char line[1024];
+    char line[4096];
     tn_status status = TN_OK;
+    setvbuf(file, NULL, _IONBF, 0); /* no copy of them stays behind                                       */
     while (status == TN_OK && fgets(line, sizeof line, file)) {
         char *begin = line + strspn(line, " \t"), *end = begin + strcspn(begin, "\r\n");
+        if (!*end && !feof(file)) { /* in pieces each would be a key                                          */
+            status =
+                tn_fail(err, TN_E_INPUT, path, "holds a line of more than %zu characters, or a NUL", sizeof line - 2);
+            break;
+        }
         while (end > begin && (end[-1] == ' ' || end[-1] == '\t'))
             end--;
         *end = '\0';
         if (*begin && *begin != '#')
             status = add(list, begin, err);
     }
-    memset(line, 0, sizeof line);
+    if (status == TN_OK && ferror(file))
+        status = tn_fail(err, TN_E_INPUT, path, "the file of keys cannot be read: %s", strerror(errno));
+    explicit_bzero(line, sizeof line);
     return status;
 }
 
@@ -54,7 +62,7 @@ tn_status keys_read(key_list *list, const char *path, tn_error *err)
         status = tn_fail(err, TN_E_INPUT, path, "others can read these keys (mode %03o); chmod 600 it",
                          (unsigned)(st.st_mode & 0777));
     if (status == TN_OK)
-        status = read_lines(list, file, err);
+        status = read_lines(list, path, file, err);
     fclose(file);
     if (status == TN_OK && list->count == 0)
         status = tn_fail(err, TN_E_INPUT, path, "holds no key; write one a line");
@@ -81,14 +89,20 @@ static bool equal(const char *key, const char *given)
     return different == 0;
 }
 
-bool keys_match(const key_list *list, const char *authorization, const char *plain)
+static bool is_one(const key_list *list, const char *given)
 {
-    static const char scheme[] = "Bearer ";
-    const char *given = plain;
-    if (authorization && strncasecmp(authorization, scheme, sizeof scheme - 1) == 0)
-        given = authorization + sizeof scheme - 1;
-    bool found = !list->asked;
+    bool found = false;
     for (size_t i = 0; given && *given && i < list->count; i++)
         found |= equal(list->keys[i], given);
     return found;
+}
+
+/* Clients that have a key of another kind to send it always may have ours besides. */
+bool keys_match(const key_list *list, const char *authorization, const char *plain)
+{
+    static const char scheme[] = "Bearer ";
+    bool bearer = authorization && strncasecmp(authorization, scheme, sizeof scheme - 1) == 0;
+    const char *given = bearer ? authorization + sizeof scheme - 1 : NULL;
+    bool first = is_one(list, given ? given + strspn(given, " ") : NULL), second = is_one(list, plain);
+    return !list->asked || first || second;
 }
