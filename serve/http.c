@@ -54,7 +54,7 @@ static bool is_public(const exchange *x)
 }
 
 typedef struct lengths {
-    int length, coding, hosts;
+    int length, coding;
     bool odd;
 } lengths;
 
@@ -62,8 +62,6 @@ static enum MHD_Result count_length(void *ctx, enum MHD_ValueKind kind, const ch
 {
     lengths *l = ctx;
     (void)kind;
-    l->odd |= strpbrk(key, " \t") != NULL; /* "Content-Length : 5" is a length to some, and none to others     */
-    l->hosts += strcasecmp(key, "Host") == 0;
     if (strcasecmp(key, "Content-Length") == 0) {
         l->length++;
         l->odd |= !value || !*value || strspn(value, "0123456789") != strlen(value);
@@ -80,7 +78,7 @@ static bool is_ambiguous(struct MHD_Connection *connection)
 {
     lengths l = {0};
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &l);
-    return l.odd || l.hosts > 1 || l.length > 1 || l.coding > 1 || (l.length && l.coding);
+    return l.odd || l.length > 1 || l.coding > 1 || (l.length && l.coding);
 }
 
 /* 0: it may go on. */
