@@ -157,6 +157,8 @@ struct options {
     size_t variable_count;
     const char **aliases; /* every --alias; owned                                              */
     size_t alias_count;
+    const char **origins; /* every --cors; owned                                               */
+    size_t origin_count;
     media_file *files; /* every --image and --audio, in their order; owned                     */
     size_t file_count;
 };

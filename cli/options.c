@@ -171,6 +171,8 @@ static tn_status set_option(options *o, const option_spec *s, const char *value,
         o->variables[o->variable_count++] = value;
     if (s->id == OPT_ALIAS)
         o->aliases[o->alias_count++] = value;
+    if (s->id == OPT_CORS)
+        o->origins[o->origin_count++] = value;
     if (status == TN_OK && (s->id == OPT_IMAGE || s->id == OPT_AUDIO))
         o->files[o->file_count++] = (media_file){value, s->id == OPT_AUDIO};
     o->text[s->id] = value;
@@ -227,8 +229,9 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
     o->stops = calloc((size_t)argc + 1, sizeof *o->stops);
     o->variables = calloc((size_t)argc + 1, sizeof *o->variables);
     o->aliases = calloc((size_t)argc + 1, sizeof *o->aliases);
+    o->origins = calloc((size_t)argc + 1, sizeof *o->origins);
     o->files = calloc((size_t)argc + 1, sizeof *o->files);
-    if (!o->argument || !o->plugins || !o->stops || !o->variables || !o->aliases || !o->files)
+    if (!o->argument || !o->plugins || !o->stops || !o->variables || !o->aliases || !o->origins || !o->files)
         return tn_fail(err, TN_E_MEMORY, c->name, "out of memory; close other programs");
     for (int i = 0; i < argc;) {
         const char *argument = argv[i];
@@ -264,8 +267,9 @@ void options_free(options *o)
     free(o->stops);
     free(o->variables);
     free(o->aliases);
+    free(o->origins);
     free(o->files);
-    o->argument = o->plugins = o->stops = o->variables = o->aliases = NULL;
+    o->argument = o->plugins = o->stops = o->variables = o->aliases = o->origins = NULL;
     o->files = NULL;
 }
 

@@ -7,7 +7,7 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 # TEST_FOLDERS: of these folders of tests only. WITHOUT: names that are left out, with one % each, as make takes them.
 # Under the sanitizers these are left out, too: see CHECKS.
 TEST_FOLDERS ?= *
-LEFT_OUT := $(WITHOUT) $(if $(SANITIZE),test_faults test_api_memory test_extremes test_cli_shadow test_ascend_grads test_ascend_kernels test_ascend_ops %.sh)
+LEFT_OUT := $(WITHOUT) $(if $(HTTP),,test_http%) $(if $(SANITIZE),test_faults test_api_memory test_extremes test_cli_shadow test_ascend_grads test_ascend_kernels test_ascend_ops %.sh)
 TEST_SRC := $(filter-out $(SUPPORT_SRC) $(foreach t,$(LEFT_OUT),$(wildcard tests/*/$(subst %,*,$t).c)),$(wildcard $(TEST_FOLDERS:%=tests/%/test_*.c)))
 TEST_SCRIPTS := $(filter-out $(foreach t,$(LEFT_OUT),$(wildcard tests/*/$(subst %,*,$t))),$(wildcard $(TEST_FOLDERS:%=tests/%/test_*.sh)))
 TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
@@ -84,8 +84,13 @@ $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_splitter
 $(BUILD)/tests/test_splitter: $(call obj,tests/faults/failing_memory.c)
 $(BUILD)/tests/test_fuzz_corpus $(BUILD)/fuzz_toolcall: $(SPLITTER_OBJ)
 # Those of the API answer it in the place of HTTP.
-API_OBJ := $(call obj,$(filter-out $(patsubst %,serve/%.c,http http_exchange http_watch keys main),$(wildcard serve/*.c)))
+TRANSPORT_SRC := $(wildcard serve/http*.c) serve/keys.c
+API_OBJ := $(call obj,$(filter-out $(TRANSPORT_SRC) serve/main.c,$(wildcard serve/*.c)))
 $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_api*.c)): $(API_OBJ) $(call obj,tests/serve/asked.c)
+# Those of HTTP answer in the place of the API.
+HTTP_TESTS := $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_http*.c))
+$(HTTP_TESTS): $(call obj,$(TRANSPORT_SRC) serve/page.c tests/serve/wire.c)
+$(HTTP_TESTS): CHECK_LIBS += $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 $(BUILD)/tests/test_api_memory: $(call obj,tests/faults/failing_memory.c)
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)

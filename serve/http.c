@@ -1,99 +1,21 @@
 /* Connections: what comes in is checked before anybody computes, and goes to the handler when it is whole. */
 #include "http_state.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { POOL = 4, MOST_CONNECTIONS = 1024, HEAD_BYTES = 64 << 10, BACKLOG = 128 };
+enum { POOL = 4, MOST_CONNECTIONS = 1024, HEAD_BYTES = 64 << 10 };
 
 double http_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- who may ask ---------------------------------------------------------------------------------- */
-
-static bool is_address(const char *name)
-{
-    unsigned char bytes[16];
-    return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
-}
-
-/* A page from elsewhere whose name was made to point here says its own name. Where others than this machine can ask
- * anyway, under names that nobody here knows, keys are what protects. */
-static bool is_own_host(const http *h, const char *host)
-{
-    char name[256];
-    if (!h->local || h->options.unix_path || !host)
-        return true;
-    snprintf(name, sizeof name, "%s", host);
-    char *end = name[0] == '[' ? strchr(name, ']') : strrchr(name, ':');
-    if (end)
-        *end = '\0';
-    const char *bare = name + (name[0] == '[');
-    return strcasecmp(bare, "localhost") == 0 || strcasecmp(bare, h->options.host) == 0 || is_address(bare);
-}
-
-static bool is_public(const exchange *x)
-{
-    return strcmp(x->path, "/health") == 0 || strcmp(x->path, "/") == 0;
-}
-
-typedef struct lengths {
-    int length, coding;
-    bool odd;
-} lengths;
-
-static enum MHD_Result count_length(void *ctx, enum MHD_ValueKind kind, const char *key, const char *value)
-{
-    lengths *l = ctx;
-    (void)kind;
-    if (strcasecmp(key, "Content-Length") == 0) {
-        l->length++;
-        l->odd |= !value || !*value || strspn(value, "0123456789") != strlen(value);
-    }
-    if (strcasecmp(key, "Transfer-Encoding") == 0) {
-        l->coding++;
-        l->odd |= !value || strcasecmp(value, "chunked") != 0;
-    }
-    return MHD_YES;
-}
-
-/* Who says twice how long a body is may mean to hide a second request in it. */
-static bool is_ambiguous(struct MHD_Connection *connection)
-{
-    lengths l = {0};
-    MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &l);
-    return l.odd || l.length > 1 || l.coding > 1 || (l.length && l.coding);
-}
-
-/* 0: it may go on. */
-static int refusal(const http *h, struct MHD_Connection *connection, const exchange *x)
-{
-    if (is_ambiguous(connection))
-        return 400;
-    if (!is_own_host(h, exchange_header_of(x, "Host")))
-        return 421;
-    if (strcmp(x->method, "OPTIONS") == 0)
-        return 204;
-    if (!is_public(x) &&
-        !keys_match(&h->keys, exchange_header_of(x, "Authorization"), exchange_header_of(x, "X-Api-Key")))
-        return 401;
-    return 0;
 }
 
 /* ---- a request ------------------------------------------------------------------------------------ */
@@ -109,14 +31,14 @@ static const char *bare_path(char *path)
 
 static void answer_refused(exchange *x)
 {
-    switch (x->too_large ? 413 : x->refused) {
+    switch (x->refused) {
     case 204:
         exchange_header(x, "Allow", "GET, POST, OPTIONS");
         exchange_answer(x, 204, "text/plain", "", 0);
         return;
     case 400:
         exchange_header(x, "Connection", "close");
-        exchange_error(x, 400, NULL, "the length of the body is said in more than one way");
+        exchange_error(x, 400, NULL, "the head of this request can be read in more than one way");
         return;
     case 401:
         exchange_header(x, "WWW-Authenticate", "Bearer");
@@ -125,8 +47,11 @@ static void answer_refused(exchange *x)
     case 413:
         exchange_error(x, 413, NULL, "the body has more than %zu bytes (--max-body-mb)", x->http->options.body_bytes);
         return;
+    case 421:
+        exchange_error(x, 421, NULL, "this server has another name than the Host that was asked for");
+        return;
     default:
-        exchange_error(x, x->refused, NULL, "this server has another name than the Host that was asked for");
+        exchange_error(x, 503, NULL, "there is no memory for the body now; try again");
     }
 }
 
@@ -151,7 +76,7 @@ static void handle(exchange *x)
     x->line->exchange = x;
     x->deadline = h->options.request_seconds > 0 ? http_now() + h->options.request_seconds : 0;
     pthread_mutex_unlock(&h->lock);
-    if (x->refused || x->too_large)
+    if (x->refused)
         answer_refused(x);
     else if (strcmp(x->path, "/") == 0 && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0))
         answer_page(x);
@@ -177,6 +102,27 @@ static void set_state(http *h, line *l, line_state state)
     pthread_mutex_unlock(&h->lock);
 }
 
+/* The line of a request has come, and no header yet: the time for the rest runs, also on a connection that was idle.
+ * The path is without escapes when it comes to on_request, where a NUL ends it. */
+static void *on_line(void *http_, const char *uri, struct MHD_Connection *connection)
+{
+    line *l = line_of(connection);
+    if (!l)
+        return NULL;
+    l->odd_path = strstr(uri, "%00") != NULL;
+    if (l->state == LINE_IDLE)
+        set_state(http_, l, LINE_READING);
+    return NULL;
+}
+
+static bool waits_for_leave(const exchange *x)
+{
+    const char *expect = exchange_header_of(x, "Expect");
+    return expect && strcasecmp(expect, "100-continue") == 0;
+}
+
+/* Of the body of who is refused nothing is kept, but it is read, since who still sends does not see an answer. That is
+ * not so of who waits for leave to send it, nor is a body waited for whose end nobody knows. */
 static enum MHD_Result begin(http *h, struct MHD_Connection *connection, const char *url, const char *method,
                              void **own)
 {
@@ -187,12 +133,10 @@ static enum MHD_Result begin(http *h, struct MHD_Connection *connection, const c
     if (!x)
         return MHD_NO;
     *own = x;
-    if (l->state == LINE_IDLE)
-        set_state(h, l, LINE_READING);
-    x->refused = refusal(h, connection, x);
-    if (x->refused != 400)
+    x->refused = http_refusal(x);
+    if (x->refused != 400 && !(x->refused && waits_for_leave(x)))
         return MHD_YES;
-    handle(x); /* and no body is waited for, whose end nobody knows                                        */
+    handle(x);
     return exchange_continue(x);
 }
 
@@ -205,9 +149,9 @@ static enum MHD_Result on_request(void *http_, struct MHD_Connection *connection
     if (!x)
         return begin(h, connection, url, method, own);
     if (*size > 0) {
-        bool taken = exchange_take_body(x, data, *size);
+        body_take(x, data, *size);
         *size = 0;
-        return taken ? MHD_YES : MHD_NO;
+        return MHD_YES;
     }
     if (!x->handled)
         handle(x);
@@ -220,11 +164,10 @@ static void on_completed(void *http_, struct MHD_Connection *connection, void **
     http *h = http_;
     exchange *x = *own;
     line *l = line_of(connection);
-    (void)code;
     if (l)
         set_state(h, l, LINE_IDLE);
     if (x)
-        exchange_connection_over(x);
+        exchange_connection_over(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     *own = NULL;
 }
 
@@ -254,71 +197,7 @@ static void on_connection(void *http_, struct MHD_Connection *connection, void *
     pthread_mutex_unlock(&h->lock);
 }
 
-/* ---- listening ------------------------------------------------------------------------------------ */
-
-static tn_status listen_unix(http *h, tn_error *err)
-{
-    const char *path = h->options.unix_path;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat st;
-    if (strlen(path) >= sizeof address.sun_path)
-        return tn_fail(err, TN_E_USAGE, path, "a socket's path has at most %zu characters",
-                       sizeof address.sun_path - 1);
-    strcpy(address.sun_path, path);
-    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool there = lstat(path, &st) == 0, answers = connect(probe, (void *)&address, sizeof address) == 0;
-    close(probe);
-    if (there && (answers || !S_ISSOCK(st.st_mode)))
-        return tn_fail(err, TN_E_USAGE, path, answers ? "somebody listens there already" : "is there and no socket");
-    if (there)
-        unlink(path); /* of a server that is gone                                                         */
-    h->listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    mode_t before = umask(0117); /* for its owner and group alone                                         */
-    bool ok = h->listening >= 0 && bind(h->listening, (void *)&address, sizeof address) == 0 &&
-              listen(h->listening, BACKLOG) == 0;
-    umask(before);
-    return ok ? TN_OK : tn_fail(err, TN_E_USAGE, path, "cannot listen: %s", strerror(errno));
-}
-
-static bool is_loopback(const struct sockaddr *a)
-{
-    const struct sockaddr_in *four = (const void *)a;
-    const struct sockaddr_in6 *six = (const void *)a;
-    return a->sa_family == AF_INET    ? (ntohl(four->sin_addr.s_addr) >> 24) == 127
-           : a->sa_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)
-                                      : false;
-}
-
-static int own_port(int fd)
-{
-    struct sockaddr_storage own;
-    socklen_t size = sizeof own;
-    if (getsockname(fd, (void *)&own, &size) != 0)
-        return 0;
-    return ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&own)->sin6_port
-                                           : ((struct sockaddr_in *)(void *)&own)->sin_port);
-}
-
-static tn_status listen_at(http *h, tn_error *err)
-{
-    char port[16];
-    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found = NULL;
-    snprintf(port, sizeof port, "%d", h->options.port);
-    int failed = getaddrinfo(h->options.host, port, &hints, &found);
-    if (failed)
-        return tn_fail(err, TN_E_USAGE, h->options.host, "is no address to listen at: %s", gai_strerror(failed));
-    h->listening = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    h->local = is_loopback(found->ai_addr);
-    bool ok = h->listening >= 0 && setsockopt(h->listening, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) == 0 &&
-              bind(h->listening, found->ai_addr, found->ai_addrlen) == 0 && listen(h->listening, BACKLOG) == 0;
-    int why = errno;
-    freeaddrinfo(found);
-    if (!ok)
-        return tn_fail(err, TN_E_USAGE, h->options.host, "cannot listen at port %d: %s; take another with --port",
-                       h->options.port, strerror(why));
-    h->port = own_port(h->listening);
-    return TN_OK;
-}
+/* ---- the daemon ----------------------------------------------------------------------------------- */
 
 static tn_status start(http *h, tn_error *err)
 {
@@ -326,7 +205,8 @@ static tn_status start(http *h, tn_error *err)
     h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listening,
                                  MHD_OPTION_THREAD_POOL_SIZE, (unsigned)POOL, MHD_OPTION_CONNECTION_LIMIT,
                                  (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, h->options.idle_seconds, MHD_OPTION_URI_LOG_CALLBACK,
+                                 on_line, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
                                  on_connection, h, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!h->daemon)
         return tn_fail(err, TN_E_MEMORY, "http", "the threads that answer cannot be started");
@@ -349,7 +229,7 @@ http *http_open(const http_options *options, tn_error *err)
     pthread_mutex_init(&h->lock, NULL);
     tn_status status = keys_read(&h->keys, options->key_file, err);
     if (status == TN_OK)
-        status = options->unix_path ? listen_unix(h, err) : listen_at(h, err);
+        status = http_listen(h, err);
     if (status == TN_OK)
         status = start(h, err);
     if (status == TN_OK)
@@ -402,8 +282,7 @@ void http_close(http *h)
         MHD_stop_daemon(h->daemon); /* closes the listening socket, too                                   */
     else if (h->listening >= 0)
         close(h->listening);
-    if (h->options.unix_path && h->listening >= 0)
-        unlink(h->options.unix_path);
+    http_unlisten(h);
     keys_close(&h->keys);
     pthread_mutex_destroy(&h->lock);
     free(h);

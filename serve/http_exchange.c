@@ -58,29 +58,9 @@ void exchange_release(exchange *x)
     pthread_mutex_destroy(&x->lock);
     free(x->method);
     free(x->path);
-    free(x->body);
+    body_drop(x);
     free(x->out);
     free(x);
-}
-
-bool exchange_take_body(exchange *x, const char *data, size_t length)
-{
-    if (x->too_large || x->refused || length > x->http->options.body_bytes - x->body_length) {
-        x->too_large |= !x->refused;
-        return true;
-    }
-    if (x->body_length + length + 1 > x->body_capacity) {
-        size_t capacity = 2 * (x->body_length + length + 1);
-        char *body = realloc(x->body, capacity);
-        if (!body)
-            return false;
-        x->body = body;
-        x->body_capacity = capacity;
-    }
-    memcpy(x->body + x->body_length, data, length);
-    x->body_length += length;
-    x->body[x->body_length] = '\0';
-    return true;
 }
 
 /* ---- of the request ------------------------------------------------------------------------------- */
@@ -136,32 +116,12 @@ static ssize_t read_stream(void *ctx, uint64_t at, char *to, size_t most)
 
 static void add_headers(const exchange *x, struct MHD_Response *r, const char *type)
 {
-    const char *origin = x->http->options.origin;
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(r, "x-request-id", x->id);
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     for (int i = 0; i < x->headers; i++)
         MHD_add_response_header(r, x->header[i][0], x->header[i][1]);
-    const char *from = exchange_header_of(x, "Origin");
-    if (origin && from && (strcmp(origin, "*") == 0 || strcmp(origin, from) == 0)) {
-        MHD_add_response_header(r, "Access-Control-Allow-Origin", from);
-        MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-        MHD_add_response_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key");
-        MHD_add_response_header(r, "Access-Control-Max-Age", "600");
-        MHD_add_response_header(r, "Vary", "Origin");
-    }
-}
-
-/* What a client sent may hold anything: in a line of its own only what is seen. */
-static void log_it(const exchange *x, int status)
-{
-    char shown[256];
-    if (!x->http->options.log)
-        return;
-    snprintf(shown, sizeof shown, "%s %s", x->method, x->path);
-    for (char *c = shown; *c; c++)
-        *c = *c > ' ' && *c < 0x7f ? *c : *c == ' ' ? ' ' : '?';
-    fprintf(stderr, "%s %d %.0f ms%s\n", shown, status, 1e3 * (http_now() - x->begun), x->stream ? ", a stream" : "");
+    http_share(x, r);
 }
 
 enum MHD_Result exchange_continue(exchange *x)
@@ -173,7 +133,6 @@ enum MHD_Result exchange_continue(exchange *x)
         result = MHD_NO;
     } else if (x->response && !x->queued) {
         x->queued = true;
-        log_it(x, x->status);
         due = x->response;
     } else if (!x->queued) {
         x->suspended = true;
@@ -184,12 +143,27 @@ enum MHD_Result exchange_continue(exchange *x)
     return due ? MHD_queue_response(x->connection, (unsigned)x->status, due) : result;
 }
 
-void exchange_connection_over(exchange *x)
+/* What a client sent may hold anything: in a line of its own only what is seen. status 0: the client left before. */
+static void log_it(const exchange *x, int status, bool stream, bool sent)
+{
+    char shown[256];
+    snprintf(shown, sizeof shown, "%s %s", x->method, x->path);
+    for (char *c = shown; *c; c++)
+        *c = *c > ' ' && *c < 0x7f ? *c : *c == ' ' ? ' ' : '?';
+    fprintf(stderr, "%s %d %.0f ms%s%s\n", shown, status ? status : 499, 1e3 * (http_now() - x->begun),
+            stream ? ", a stream" : "", sent ? "" : ", not sent whole");
+}
+
+void exchange_connection_over(exchange *x, bool sent)
 {
     exchange_lose(x, false);
     pthread_mutex_lock(&x->lock);
+    int status = x->status;
+    bool stream = x->stream;
     x->connection = NULL;
     pthread_mutex_unlock(&x->lock);
+    if (x->http->options.log)
+        log_it(x, status, stream, sent);
     exchange_release(x);
 }
 
@@ -217,9 +191,11 @@ void exchange_header(exchange *x, const char *name, const char *value)
 }
 
 /* The answer is known: whole, or the beginning of a stream. */
-static void respond(exchange *x, int status, struct MHD_Response *r, const char *type)
+static void respond(exchange *x, int status, struct MHD_Response *r, const char *type, bool stream)
 {
     pthread_mutex_lock(&x->lock);
+    x->stream = stream;
+    x->wrote = http_now();
     x->status = status;
     x->response = r;
     if (r)
@@ -233,6 +209,7 @@ static void respond(exchange *x, int status, struct MHD_Response *r, const char 
 /* It has ended for who answers. */
 static void let_go(exchange *x)
 {
+    body_drop(x);
     pthread_mutex_lock(&x->lock);
     x->ended = true;
     x->watch = NULL;
@@ -246,19 +223,19 @@ void exchange_answer(exchange *x, int status, const char *type, const char *body
     struct MHD_Response *r = MHD_create_response_from_buffer(length, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
     if (r && status == 503)
         MHD_add_response_header(r, "Retry-After", "2");
-    respond(x, status, r, type);
+    respond(x, status, r, type, false);
     let_go(x);
 }
 
 void exchange_json(exchange *x, int status, json_t *body)
 {
+    static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
     if (text)
         exchange_answer(x, status, json_media, text, strlen(text));
     else
-        exchange_answer(x, 500, json_media, "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}",
-                        62);
+        exchange_answer(x, 500, json_media, none, sizeof none - 1);
     free(text);
 }
 
@@ -276,13 +253,25 @@ static const char *type_of(int status)
     return status < 500 ? "invalid_request_error" : "server_error";
 }
 
+/* Takes the last character, of which the end is missing, from a text that was cut. */
+static void cut_character(char *text, size_t length)
+{
+    while (length > 0 && ((unsigned char)text[length - 1] & 0xC0) == 0x80)
+        length--;
+    if (length > 0 && (unsigned char)text[length - 1] >= 0xC0)
+        length--;
+    text[length] = '\0';
+}
+
 void exchange_error(exchange *x, int status, const char *param, const char *format, ...)
 {
     char message[2048];
     va_list values;
     va_start(values, format);
-    vsnprintf(message, sizeof message, format, values);
+    size_t length = (size_t)vsnprintf(message, sizeof message, format, values);
     va_end(values);
+    if (length >= sizeof message)
+        cut_character(message, sizeof message - 1);
     json_t *text = json_string(message);
     if (!text)
         text = json_string("the message is no UTF-8");
@@ -295,10 +284,8 @@ void exchange_begin_events(exchange *x)
 {
     exchange_header(x, "Cache-Control", "no-cache");
     exchange_header(x, "X-Accel-Buffering", "no");
-    x->stream = true;
-    x->wrote = http_now();
     struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, NULL);
-    respond(x, 200, r, events_media);
+    respond(x, 200, r, events_media, true);
 }
 
 /* With the lock. */
@@ -363,9 +350,9 @@ void exchange_watch(exchange *x, void (*gone)(void *ctx, bool late), void *ctx)
     pthread_mutex_lock(&x->lock);
     x->watch = gone;
     x->watch_ctx = ctx;
-    if (gone && x->gone) { /* it went before anybody looked                                            */
+    if (gone && (x->gone || x->late)) { /* it went, or was late, before anybody looked                  */
         x->watch = NULL;
-        gone(ctx, false);
+        gone(ctx, !x->gone);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -377,6 +364,7 @@ void exchange_lose(exchange *x, bool late)
     pthread_mutex_lock(&x->lock);
     void (*watch)(void *, bool) = x->watch;
     x->watch = NULL;
+    x->late |= late;
     if (!late && !x->ended)
         x->gone = true;
     if (watch && !x->ended)

@@ -1,5 +1,5 @@
-/* What the files of the transport share: http.c (connections), http_exchange.c (answers), http_watch.c (clients that
- * have gone, or are slow). */
+/* What the files of the transport share: http.c (connections), http_listen.c (sockets), http_head.c (who may
+ * ask), http_exchange.c (answers), http_watch.c (clients that have gone, or are slow). */
 #ifndef TENON_SERVE_HTTP_STATE_H
 #define TENON_SERVE_HTTP_STATE_H
 
@@ -9,6 +9,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 /* A connection: what it is doing since when. Owned by libmicrohttpd's callback of its end. */
 typedef enum line_state { LINE_READING, LINE_ANSWERING, LINE_IDLE } line_state;
@@ -17,6 +18,7 @@ typedef struct line {
     int fd;
     line_state state;
     double since;
+    bool odd_path; /* of the request: it holds a NUL                                                       */
     struct exchange *exchange; /* that is being answered; or NULL                                          */
     struct line *next, **before;
 } line;
@@ -30,7 +32,7 @@ struct exchange {
     char *method, *path;               /* owned                                                      */
     char *body;                        /* owned; ends in a NUL                                       */
     size_t body_length, body_capacity;
-    bool handled, too_large;
+    bool handled;
     int refused; /* status that it is answered with when its body is through; 0: it goes to the handler  */
     char id[24];
     double begun, deadline; /* 0: none                                                            */
@@ -53,11 +55,14 @@ struct http {
     http_options options;
     key_list keys;
     int listening, port;
-    bool local; /* only this machine can ask                                                         */
+    bool local;         /* only this machine can ask                                                 */
+    bool bound;         /* the path is of this socket:                                               */
+    struct stat socket; /* by its device and inode                                                    */
     struct MHD_Daemon *daemon;
     exchange_handler *_Atomic handler;
     void *_Atomic ctx;
     atomic_uint_fast64_t numbers;
+    atomic_size_t bodies; /* bytes of all that are held                                                 */
     pthread_mutex_t lock; /* of lines; taken before an exchange's                                      */
     line *lines;
     pthread_t watcher;
@@ -67,14 +72,24 @@ struct http {
 
 double http_now(void);
 
+/* http_listen.c */
+tn_status http_listen(http *h, tn_error *err);
+
+/* http_head.c: the status that a request is refused with, by its head; 0: it may go on. */
+int http_refusal(const exchange *x);
+void http_share(const exchange *x, struct MHD_Response *r); /* headers for pages from elsewhere              */
+
+/* http_body.c: what does not fit is dropped, and the request refused. */
+void body_take(exchange *x, const char *data, size_t length);
+void body_drop(exchange *x);
+
 /* http_exchange.c */
 exchange *exchange_new(http *h, struct MHD_Connection *connection, line *line, const char *method, const char *path);
 void exchange_release(exchange *x);
-bool exchange_take_body(exchange *x, const char *data, size_t length); /* false: no memory                  */
 /* On the connection's thread: queues what there is, or suspends it until there is something. */
 enum MHD_Result exchange_continue(exchange *x);
-void exchange_connection_over(exchange *x); /* it is not used any more, however it ended                   */
-void exchange_lose(exchange *x, bool late); /* the client is gone, or its time is over                     */
+void exchange_connection_over(exchange *x, bool sent); /* it is not used any more, however it ended        */
+void exchange_lose(exchange *x, bool late);            /* the client is gone, or its time is over                     */
 void exchange_ping(exchange *x, double now);
 
 /* http_watch.c */

@@ -8,7 +8,6 @@
 #include <time.h>
 
 enum { PERIOD_MS = 50 };
-static const double IDLE_SECONDS = 75; /* of a connection that is kept open between requests                */
 
 /* Its sending side was closed, or all of it. */
 static bool has_gone(int fd)
@@ -19,7 +18,7 @@ static bool has_gone(int fd)
 
 static void look(const http *h, line *l, double now)
 {
-    double most = l->state == LINE_READING ? h->options.read_seconds : IDLE_SECONDS;
+    double most = l->state == LINE_READING ? h->options.read_seconds : h->options.idle_seconds;
     if (l->state != LINE_ANSWERING) {
         if (now - l->since > most)
             shutdown(l->fd, SHUT_RDWR); /* libmicrohttpd sees it closed, and closes it                      */
@@ -30,8 +29,8 @@ static void look(const http *h, line *l, double now)
         return;
     if (has_gone(l->fd)) {
         exchange_lose(x, false);
-    } else if (x->deadline > 0 && now > x->deadline && !x->late) {
-        x->late = true;
+    } else if (x->deadline > 0 && now > x->deadline) {
+        x->deadline = 0;
         exchange_lose(x, true);
     } else {
         exchange_ping(x, now);

@@ -18,9 +18,11 @@ static http_options http_options_of(const options *o)
                           .port = (int)option_integer(o, OPT_PORT, 8080),
                           .unix_path = option_text(o, OPT_UNIX, NULL),
                           .key_file = option_text(o, OPT_KEY_FILE, NULL),
-                          .origin = option_text(o, OPT_CORS, NULL),
+                          .origins = o->origins,
+                          .origin_count = o->origin_count,
                           .body_bytes = (size_t)option_integer(o, OPT_BODY_MB, 32) << 20,
                           .read_seconds = option_real(o, OPT_READ_TIMEOUT, 30),
+                          .idle_seconds = 75,
                           .request_seconds = option_real(o, OPT_REQUEST_TIMEOUT, 0),
                           .ping_seconds = option_real(o, OPT_PING, 15),
                           .log = option_given(o, OPT_VERBOSE)};
