@@ -5,10 +5,15 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+enum { MOST_FILES = 4096 };
 
 /* ---- what is asked for ----------------------------------------------------------------------------- */
 
@@ -46,29 +51,75 @@ static const char *name_of(const options *o, const char *folder, char name[256])
 
 /* ---- signals --------------------------------------------------------------------------------------- */
 
-/* All threads leave them to one that waits for them. They are blocked before the library makes its first thread. */
-static void block_signals(sigset_t *set)
+/* All threads leave them to one that waits for them. */
+typedef struct ending {
+    sigset_t signals;
+    http *_Atomic http; /* whoever ends takes it from there                                                 */
+    atomic_bool serving;
+    sem_t asked;
+} ending;
+
+/* They are blocked before the library makes its first thread. */
+static void block_signals(ending *e)
 {
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, set, NULL);
+    sigemptyset(&e->signals);
+    sigaddset(&e->signals, SIGTERM);
+    sigaddset(&e->signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &e->signals, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
-static int wait_for_end(const sigset_t *set)
+static int next_signal(const ending *e)
 {
     int number = 0;
-    while (sigwait(set, &number) != 0)
+    while (sigwait(&e->signals, &number) != 0)
         ;
     return number;
 }
 
-/* A second signal ends at once. */
-static void *end_at_once(void *set)
+/* The first one ends in order what is served; while the model loads that is nothing. A second one ends at once. */
+static void *wait_for_signals(void *ending_)
 {
-    wait_for_end(set);
-    _exit(130);
+    ending *e = ending_;
+    int number = next_signal(e);
+    if (atomic_load(&e->serving)) {
+        sem_post(&e->asked);
+        number = next_signal(e);
+    }
+    http *h = atomic_exchange(&e->http, NULL);
+    if (h)
+        http_unlisten(h);
+    _exit(128 + number);
+}
+
+/* Without it nobody is served. */
+static void close_http(ending *e)
+{
+    http *h = atomic_exchange(&e->http, NULL);
+    if (!h) /* the other thread is about to end the program                                               */
+        for (;;)
+            pause();
+    http_close(h);
+}
+
+static tn_status watch_signals(ending *e, tn_error *err)
+{
+    pthread_t thread;
+    sem_init(&e->asked, 0, 0);
+    if (pthread_create(&thread, NULL, wait_for_signals, e) != 0)
+        return tn_fail(err, TN_E_MEMORY, "signals", "a thread cannot be started");
+    pthread_detach(thread);
+    return TN_OK;
+}
+
+/* As many connections as there may be take more files than a shell allows by itself. */
+static void allow_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= MOST_FILES)
+        return;
+    files.rlim_cur = files.rlim_max < MOST_FILES ? files.rlim_max : MOST_FILES;
+    setrlimit(RLIMIT_NOFILE, &files);
 }
 
 /* ---- serving --------------------------------------------------------------------------------------- */
@@ -107,7 +158,8 @@ static tn_status say_where(const options *o, const http *h, tn_error *err)
     return status == TN_OK ? write_flush(err) : status;
 }
 
-static tn_status serve(workspace *w, http *h, sigset_t *signals, tn_error *err)
+/* Until it is asked to end. */
+static tn_status serve(workspace *w, http *h, ending *e, tn_error *err)
 {
     const options *o = w->options;
     const char *folder = o->argument[0];
@@ -128,35 +180,38 @@ static tn_status serve(workspace *w, http *h, sigset_t *signals, tn_error *err)
     if (option_given(o, OPT_CONTEXT))
         workspace_check_context(w, options.context);
     api *a = status == TN_OK ? api_new(&options, err) : NULL;
-    if (!a)
+    if (!a) {
+        close_http(e);
         return err->code;
+    }
     http_handle(h, api_handle, a);
+    atomic_store(&e->serving, true);
     status = say_where(o, h, err);
-    pthread_t second;
     if (status == TN_OK) {
-        wait_for_end(signals);
+        while (sem_wait(&e->asked) != 0)
+            ;
         note(o, "ending: %lld requests run", (long long)api_active(a));
-        if (pthread_create(&second, NULL, end_at_once, signals) == 0)
-            pthread_detach(second);
     }
     api_stop(a, status == TN_OK ? option_real(o, OPT_DRAIN, 30) : 0);
-    http_close(h);
+    close_http(e);
     api_free(a);
     return status;
 }
 
-static tn_status run(const options *o, sigset_t *signals, tn_error *err)
+static tn_status run(const options *o, ending *e, tn_error *err)
 {
     workspace w = {0};
     http_options ho = http_options_of(o);
-    http *h = http_open(&ho, err);
+    tn_status status = watch_signals(e, err);
+    http *h = status == TN_OK ? http_open(&ho, err) : NULL;
     if (!h)
         return err->code;
-    tn_status status = workspace_model(&w, o, o->argument[0], err);
+    atomic_store(&e->http, h);
+    status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK)
-        status = serve(&w, h, signals, err);
+        status = serve(&w, h, e, err);
     else
-        http_close(h);
+        close_http(e);
     workspace_close(&w);
     return status;
 }
@@ -165,7 +220,7 @@ int main(int argc, char **argv)
 {
     static const command *const all[] = {&command_serve, NULL};
     tn_error err = TN_ERROR_INIT;
-    sigset_t signals;
+    static ending e; /* a thread has it until the process ends                                              */
     options o = {.command = &command_serve, .all = all};
     tn_status status = options_parse(&o, argc - 1, argv + 1, &err);
     if (status == TN_OK && option_given(&o, OPT_HELP)) {
@@ -173,8 +228,9 @@ int main(int argc, char **argv)
     } else if (status == TN_OK && option_given(&o, OPT_VERSION)) {
         printf("tenon-serve %s\n", tn_version());
     } else if (status == TN_OK) {
-        block_signals(&signals);
-        status = run(&o, &signals, &err);
+        block_signals(&e);
+        allow_files();
+        status = run(&o, &e, &err);
     }
     options_free(&o);
     if (status == TN_OK)
