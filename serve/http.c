@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POOL = 4, MOST_CONNECTIONS = 1024, HEAD_BYTES = 64 << 10 };
+enum { THREADS = 4, MOST_CONNECTIONS = 1024, HEAD_BYTES = 64 << 10 };
 
 double http_now(void)
 {
@@ -51,7 +51,7 @@ static void answer_refused(exchange *x)
         exchange_error(x, 421, NULL, "this server has another name than the Host that was asked for");
         return;
     default:
-        exchange_error(x, 503, NULL, "there is no memory for the body now; try again");
+        exchange_error(x, 503, NULL, "there is no memory for this request now; try again");
     }
 }
 
@@ -82,6 +82,8 @@ static void handle(exchange *x)
         answer_page(x);
     else if (!handler)
         exchange_error(x, 503, NULL, "Loading model");
+    else if (x->body_length > 0)
+        pool_add(h, x);
     else
         handler(atomic_load(&h->ctx), x);
 }
@@ -133,7 +135,7 @@ static enum MHD_Result begin(http *h, struct MHD_Connection *connection, const c
     if (!x)
         return MHD_NO;
     *own = x;
-    x->refused = http_refusal(x);
+    x->refused = http_read_head(x);
     if (x->refused != 400 && !(x->refused && waits_for_leave(x)))
         return MHD_YES;
     handle(x);
@@ -203,7 +205,7 @@ static tn_status start(http *h, tn_error *err)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
     h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listening,
-                                 MHD_OPTION_THREAD_POOL_SIZE, (unsigned)POOL, MHD_OPTION_CONNECTION_LIMIT,
+                                 MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_CONNECTION_LIMIT,
                                  (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
                                  MHD_OPTION_CONNECTION_TIMEOUT, h->options.idle_seconds, MHD_OPTION_URI_LOG_CALLBACK,
                                  on_line, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
@@ -213,7 +215,7 @@ static tn_status start(http *h, tn_error *err)
     if (pthread_create(&h->watcher, NULL, http_watch, h) != 0)
         return tn_fail(err, TN_E_MEMORY, "http", "a thread cannot be started");
     h->watching = true;
-    return TN_OK;
+    return pool_open(h, err);
 }
 
 http *http_open(const http_options *options, tn_error *err)
@@ -270,6 +272,7 @@ void http_close(http *h)
         return;
     if (h->daemon)
         flush(h);
+    pool_close(h);
     atomic_store(&h->closing, true);
     if (h->watching)
         pthread_join(h->watcher, NULL);
@@ -283,6 +286,7 @@ void http_close(http *h)
     else if (h->listening >= 0)
         close(h->listening);
     http_unlisten(h);
+    pool_free(h);
     keys_close(&h->keys);
     pthread_mutex_destroy(&h->lock);
     free(h);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* What a reader may leave standing before it counts as gone. */
 enum { MOST_WAITING = 4 << 20, BLOCK = 16 << 10 };
@@ -58,6 +59,7 @@ void exchange_release(exchange *x)
     pthread_mutex_destroy(&x->lock);
     free(x->method);
     free(x->path);
+    free(x->head);
     body_drop(x);
     free(x->out);
     free(x);
@@ -83,7 +85,14 @@ const char *exchange_body(const exchange *x, size_t *length)
 
 const char *exchange_header_of(const exchange *x, const char *name)
 {
-    return x->connection ? MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name) : NULL;
+    const char *end = x->head ? x->head + x->head_length : NULL;
+    for (const char *at = x->head; at < end;) {
+        const char *value = at + strlen(at) + 1;
+        if (strcasecmp(at, name) == 0)
+            return value;
+        at = value + strlen(value) + 1;
+    }
+    return NULL;
 }
 
 /* ---- on the connection's thread -------------------------------------------------------------------- */
@@ -381,4 +390,12 @@ void exchange_ping(exchange *x, double now)
     if (silence > 0 && x->stream && !x->ended && !x->gone && now - x->wrote >= silence)
         append(x, ": ping\n\n", 8);
     pthread_mutex_unlock(&x->lock);
+}
+
+bool exchange_is_gone(exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool gone = x->gone;
+    pthread_mutex_unlock(&x->lock);
+    return gone;
 }

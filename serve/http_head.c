@@ -11,8 +11,9 @@
 /* ---- one way to read it --------------------------------------------------------------------------- */
 
 typedef struct head {
+    exchange *x;
     int lengths, codings, hosts;
-    bool odd;
+    bool odd, lost; /* lost: no memory                                                               */
 } head;
 
 static bool is_in(const char *text, size_t length, const char *others)
@@ -39,11 +40,31 @@ static bool has_controls(const char *text, size_t length)
     return false;
 }
 
+/* Who answers may look at it when the connection is gone. */
+static bool keep(exchange *x, const char *name, const char *value)
+{
+    size_t name_size = strlen(name) + 1, value_size = strlen(value) + 1;
+    size_t length = x->head_length + name_size + value_size;
+    if (length > x->head_capacity) {
+        char *more = realloc(x->head, 2 * length);
+        if (!more)
+            return false;
+        x->head = more;
+        x->head_capacity = 2 * length;
+    }
+    memcpy(x->head + x->head_length, name, name_size);
+    memcpy(x->head + x->head_length + name_size, value, value_size);
+    x->head_length = length;
+    return true;
+}
+
 static enum MHD_Result look_at(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_size,
                                const char *value, size_t value_size)
 {
     head *h = ctx;
     (void)kind;
+    value = value ? value : "";
+    h->lost |= !keep(h->x, name, value);
     h->odd |= !is_token(name, name_size) || has_controls(value, value_size);
     if (strcasecmp(name, "Content-Length") == 0) {
         h->lengths++;
@@ -58,11 +79,9 @@ static enum MHD_Result look_at(void *ctx, enum MHD_ValueKind kind, const char *n
 }
 
 /* Who says twice how long a body is may mean to hide a second request in it. */
-static bool is_ambiguous(struct MHD_Connection *connection)
+static bool is_ambiguous(const head *h)
 {
-    head h = {0};
-    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, look_at, &h);
-    return h.odd || h.lengths > 1 || h.codings > 1 || h.hosts > 1 || (h.lengths && h.codings);
+    return h->odd || h->lengths > 1 || h->codings > 1 || h->hosts > 1 || (h->lengths && h->codings);
 }
 
 /* ---- who may ask ---------------------------------------------------------------------------------- */
@@ -103,11 +122,15 @@ static bool is_too_long(const http *h, const char *length)
     return length && strtoull(length, NULL, 10) > h->options.body_bytes; /* a number, and what overflows is large */
 }
 
-int http_refusal(const exchange *x)
+int http_read_head(exchange *x)
 {
     const http *h = x->http;
-    if (x->line->odd_path || is_ambiguous(x->connection))
+    head found = {.x = x};
+    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, look_at, &found);
+    if (x->line->odd_path || is_ambiguous(&found))
         return 400;
+    if (found.lost)
+        return 503;
     if (!is_own_host(h, exchange_header_of(x, "Host")))
         return 421;
     if (strcmp(x->method, "OPTIONS") == 0)

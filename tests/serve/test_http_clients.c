@@ -167,6 +167,27 @@ START_TEST(who_reads_nothing_is_cut_off)
 }
 END_TEST
 
+/* Two of them are at work; others, short ones and those without a body, are answered by threads of their own. */
+START_TEST(long_bodies_keep_nobody_waiting)
+{
+    enum { SIZE = 300000, LONG = 6, SHORT = 12 };
+    wire *w = serve();
+    int fds[LONG];
+    for (int i = 0; i < LONG; i++)
+        wire_send(fds[i] = wire_open(w), "POST /wait HTTP/1.1\r\n" WIRE_HOST "Content-Length: %d\r\n\r\n%0*d", SIZE,
+                  SIZE, 0);
+    wire_wait(wire_waiting(w), 2);
+    for (int i = 0; i < SHORT; i++)
+        ck_assert_int_eq(wire_status(wire_ask(w, "POST /text HTTP/1.1\r\n" WIRE_HOST "Content-Length: %d\r\n\r\n%s",
+                                              i % 2, i % 2 ? "x" : "")),
+                         200);
+    ck_assert_int_eq(*wire_waiting(w), 2);
+    wire_let(w);
+    for (int i = 0; i < LONG; i++)
+        suite_expect_in(wire_read(fds[i], "{}", 20, NULL), "HTTP/1.1 200 OK");
+}
+END_TEST
+
 START_TEST(it_ends_whatever_is_open)
 {
     http_options o = wire_options();
@@ -271,7 +292,7 @@ int main(void)
     TCase *tcase = suite_open("http_clients", 60);
     suite_add(tcase, events_go_out_as_they_come, a_silent_stream_is_pinged, who_waits_is_told_that_a_client_is_gone,
               who_looks_later_is_told_too, who_does_not_watch_is_not_told, slow_senders_are_cut_off,
-              who_reads_nothing_is_cut_off, it_ends_whatever_is_open, a_path_is_listened_at, what_is_not_its_own_stays,
-              what_cannot_be_is_said);
+              who_reads_nothing_is_cut_off, long_bodies_keep_nobody_waiting, it_ends_whatever_is_open,
+              a_path_is_listened_at, what_is_not_its_own_stays, what_cannot_be_is_said);
     return suite_run();
 }

@@ -26,6 +26,8 @@ struct wire {
     pthread_mutex_t lock;
     exchange *held[MOST_HELD];
     int held_count, held_taken;
+    _Atomic int waiting;
+    atomic_bool let;
 };
 
 static double now(void)
@@ -75,6 +77,11 @@ static void handle(void *wire_, exchange *x)
         hold(w, x);
     } else if (strcmp(path, "/hold") == 0) {
         hold(w, x);
+    } else if (strcmp(path, "/wait") == 0) {
+        w->waiting++;
+        while (!w->let)
+            sleep_ms(2);
+        exchange_json(x, 200, json_object());
     } else if (strcmp(path, "/end") == 0) {
         exchange_answer(x, 410, "text/plain", "", 0);
     } else {
@@ -137,6 +144,16 @@ exchange *wire_held(wire *w)
     }
     ck_assert_msg(x != NULL, "no request came");
     return x;
+}
+
+const _Atomic int *wire_waiting(const wire *w)
+{
+    return &w->waiting;
+}
+
+void wire_let(wire *w)
+{
+    w->let = true;
 }
 
 static void on_gone(void *watched_, bool late)

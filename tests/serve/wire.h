@@ -10,7 +10,8 @@
 #define WIRE_GET(path) "GET " path " HTTP/1.1\r\n" WIRE_HOST "\r\n"
 
 /* What the requests below come to. /text: {"text": what the body is}; /big: 64 MiB of text; /hold: nothing, until the
- * test answers what wire_held returns; /stream: a stream of events that the test writes. Kept until the test ends. */
+ * test answers what wire_held returns; /stream: a stream of events that the test writes; /wait: {}, but the handler
+ * waits for wire_let; /end: 410. Kept until the test ends. */
 typedef struct wire wire;
 
 /* Options with a port of its own and long times, to be changed. */
@@ -22,6 +23,9 @@ void wire_close(wire *w); /* before the test ends                               
 
 /* The oldest exchange that /hold or /stream was asked for and wire_held has not returned. The test ends it. */
 exchange *wire_held(wire *w);
+
+const _Atomic int *wire_waiting(const wire *w); /* handlers that came to /wait                                    */
+void wire_let(wire *w);
 
 /* How often who watches an exchange was told that the client is gone, and that it is late. */
 typedef struct watched {
