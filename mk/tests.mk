@@ -63,7 +63,7 @@ $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 # What is fuzzed is replayed by a test.
 $(BUILD)/tests/test_fuzz_corpus: $(call obj,$(wildcard tests/fuzz/fuzz_*.c))
 # An allocator that fails, in the program that wants one.
-$(BUILD)/tests/test_memory: $(call obj,tests/faults/failing_memory.c tests/faults/memory_pieces.c tests/faults/memory_pieces_media.c)
+$(BUILD)/tests/test_memory: $(call obj,tests/faults/failing_memory.c $(wildcard tests/faults/memory_pieces*.c))
 # The rule by which check_models judges logits in bf16.
 $(BUILD)/tests/test_rounding: $(call obj,$(patsubst %,tests/check_models/%.c,golden media near rounding run))
 # The public functions as the headers have them, to be called with what they must refuse.

@@ -43,6 +43,8 @@ static double least_size(const tn_call *call)
 {
     const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
     if (call->op == TN_OP_SELECTIVE_SCAN) {
+        if (call->site->meaning[TN_AXIS_DTYPE] != TN_F32)
+            return 0;
         double n = (double)call->in[2].shape[3], skip = weight->count == 1 ? compare_tensor_max(weight->tensors) : 0;
         return skip + sqrt(n) * largest_rms(&call->in[2]) * largest_rms(&call->in[3]);
     }

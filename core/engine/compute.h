@@ -14,8 +14,8 @@ typedef struct compute_part {
     int64_t wanted; /* the last so many, whose logits are handed out                                  */
 } compute_part;
 
-/* Logits behind the token at position of parts[part]; they may be changed. ok: they are numbers, else err says why
- * not. */
+/* Logits behind the token at position of parts[part]; they may be changed. err: why they are no numbers; NULL: they
+ * are. */
 typedef void compute_sink(void *ctx, int64_t part, int64_t position, float *logits, const tn_error *err);
 
 typedef struct compute {

@@ -68,7 +68,7 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
     tn_status status = tn_model_get_info(model, &e->model_info);
     if (status != TN_OK)
         return tn_fail(err, status, "model", "has no information");
-    e->limits = (sequence_limits){shape->vocab, o->context, e->model_info.eos_ids, e->model_info.eos_total};
+    e->limits = (sequence_limits){shape->vocab, o->context, &e->model_info};
     e->sequences = o->sequences;
     e->budget = budget;
     e->cache_bytes = o->cache_bytes;

@@ -102,8 +102,7 @@ int64_t held_shared(const held_maker *maker, const held_text *from, const held_t
     return length > 0 && cache_holds_beginning(&from->cache, length) ? length : 0;
 }
 
-/* States of from behind length tokens, where there are states; of those that are noted, to gets the earlier ones, too.
- */
+/* States of from behind length tokens, where there are states; they are noted with to as well. */
 static tn_status share_states(held_text *to, const held_text *from, int64_t length, tn_error *err)
 {
     if (!cache_has_states(&to->cache))
@@ -112,29 +111,23 @@ static tn_status share_states(held_text *to, const held_text *from, int64_t leng
     if (at < 0 || from->snapshot[at].length != length)
         return tn_fail(err, TN_DECLINED, "engine", "the states behind %lld tokens were not noted", (long long)length);
     tn_status status = cache_state_load(&to->cache, from->snapshot[at].states, length, err);
-    to->snapshot_bytes = from->snapshot_bytes;
     void *copy = status == TN_OK ? malloc(from->snapshot_bytes) : NULL;
-    if (copy && to != from) {
+    if (copy) { /* else it is only not shared once more                                               */
         memcpy(copy, from->snapshot[at].states, from->snapshot_bytes);
+        to->snapshot_bytes = from->snapshot_bytes;
         to->snapshot[0] = (held_snapshot){length, copy};
         to->snapshots = 1;
-    } else {
-        free(copy);
     }
     return status;
 }
 
 tn_status held_take(held_text *to, held_text *from, int64_t length, tn_error *err)
 {
-    bool states = cache_has_states(&from->cache);
-    const char *why = states || length == from->fed ? NULL : cache_rewind(&from->cache, length);
+    const char *why = length == from->fed ? NULL : cache_rewind(&from->cache, length);
     if (why)
         return tn_fail(err, TN_DECLINED, "engine", "%s", why);
-    if (states)
-        return tn_fail(err, TN_DECLINED, "engine", "layers keep a state that does not go back");
     to->cache = from->cache;
     from->cache = (kv_cache){0};
-    memcpy(to->rope_length, from->rope_length, sizeof to->rope_length);
     to->fed = length;
     held_drop_cache(from);
     return TN_OK;

@@ -50,12 +50,12 @@ int64_t held_shared(const held_maker *maker, const held_text *from, const held_t
 /* Of tokens that both begin with alone, whatever can be taken. */
 int64_t held_common(const held_text *a, const held_text *b);
 
-/* `to` goes on behind the first length tokens: with keys of from's own, which has none afterwards, or with copies.
- * TN_DECLINED: these cannot be taken. */
+/* `to` goes on behind the first length tokens: with keys of from's own, which has none afterwards (of models whose
+ * layers keep no states), or with copies. TN_DECLINED: these cannot be had. */
 tn_status held_take(held_text *to, held_text *from, int64_t length, tn_error *err);
 tn_status held_copy(held_text *to, const held_maker *maker, const held_text *from, int64_t length, tn_error *err);
 
-/* Notes the states behind what is fed. */
+/* Notes the states behind what is fed; of several the last ones are kept. */
 tn_status held_note_states(held_text *t, tn_error *err);
 
 #endif

@@ -93,22 +93,6 @@ void sequence_end(sequence *s, tn_status status, const tn_error *err)
     s->on_end(s->options.ctx, &s->result);
 }
 
-static bool is_eos(const sequence_limits *limits, int64_t id)
-{
-    for (size_t i = 0; i < limits->eos_count; i++)
-        if (limits->eos_ids[i] == id)
-            return true;
-    return false;
-}
-
-/* Hands a token out; false: the caller wants no more. */
-static bool tell(const sequence *s, int64_t id)
-{
-    const tn_generate_options *o = &s->options;
-    bool stopped = o->on_token && o->on_token(o->ctx, id) != 0;
-    return (!o->on_row_token || o->on_row_token(o->ctx, 0, id) == TN_NEXT_TOKEN) && !stopped;
-}
-
 static void stop(sequence *s, tn_stop why)
 {
     s->result.stop = why;
@@ -126,14 +110,12 @@ void sequence_choose(sequence *s, const sequence_limits *limits, float *logits)
         stop(s, TN_STOP_LENGTH);
         return;
     }
-    if (o->on_logits && o->on_logits(o->ctx, 0, s->result.count, logits, limits->vocab) != TN_NEXT_TOKEN) {
+    int next;
+    tn_status status = next_choose(&s->sampler, o, 0, s->result.count, position, logits, &id, &next, &err);
+    if (status == TN_OK && next != TN_NEXT_TOKEN) {
         stop(s, TN_STOP_CALLBACK);
         return;
     }
-    sample_penalise(&s->sampler, logits);
-    tn_status status = sample_pick(&s->sampler, logits, position, &id, &err);
-    if (status == TN_OK)
-        status = sample_see(&s->sampler, &id, 1, &err);
     if (status == TN_OK)
         status = held_append(&s->text, &id, 1, &err);
     if (status != TN_OK) {
@@ -141,10 +123,10 @@ void sequence_choose(sequence *s, const sequence_limits *limits, float *logits)
         return;
     }
     s->result.count++;
-    bool goes_on = tell(s, id);
-    if (is_eos(limits, id) && !o->ignore_eos)
+    next = next_tell(o, 0, id);
+    if (next_is_end(limits->info, id) && !o->ignore_eos)
         stop(s, TN_STOP_EOS);
-    else if (!goes_on)
+    else if (next != TN_NEXT_TOKEN)
         stop(s, TN_STOP_CALLBACK);
     else if (s->result.count == o->max_tokens)
         stop(s, TN_STOP_LENGTH);

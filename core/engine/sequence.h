@@ -3,7 +3,7 @@
 #define TENON_CORE_SEQUENCE_H
 
 #include "engine/held.h"
-#include "generate/sample.h"
+#include "generate/next.h"
 
 typedef struct sequence {
     uint64_t id;
@@ -23,8 +23,7 @@ typedef struct sequence {
 /* What a sequence must know of its model. */
 typedef struct sequence_limits {
     int64_t vocab, context;
-    const int64_t *eos_ids;
-    size_t eos_count;
+    const tn_model_info *info;
 } sequence_limits;
 
 /* NULL: err. Owned: sequence_free, which tells nobody. */

@@ -54,7 +54,7 @@ static void follow_length(const tn_engine *e, sequence *s, int64_t tokens)
 static void add_part(tn_engine *e, sequence *s, int64_t tokens)
 {
     bool whole = s->on_prompt_logits && s->heard < s->prompt;
-    int64_t last = s->text.fed + tokens == s->text.count;
+    bool last = s->text.fed + tokens == s->text.count;
     e->of_part[e->part_count] = s;
     e->part[e->part_count++] = (compute_part){&s->text, tokens, whole ? tokens : last};
 }
@@ -71,10 +71,8 @@ static void plan(tn_engine *e)
     for (int64_t i = 0; i < e->running_count; i++) {
         sequence *s = e->running[i];
         int64_t tokens = is_answering(s) ? 1 : budget > 0 ? piece_of(e, s, budget, first) : 0;
-        if (tokens == 0 || !admit_room(e, s, s->text.fed + tokens)) {
-            i -= i >= e->running_count || e->running[i] != s; /* it gave way */
-            continue;
-        }
+        if (tokens == 0 || !admit_room(e, s, s->text.fed + tokens))
+            continue; /* who gives way is the last one                                                   */
         int64_t fed = s->text.fed;
         follow_length(e, s, tokens);
         if (s->text.fed < fed)

@@ -1,7 +1,7 @@
 /* The decode loop: prompts in, token by token of each row out. */
 #include "base/clock.h"
 #include "generate/draft.h"
-#include "generate/sample.h"
+#include "generate/next.h"
 #include "generate/session.h"
 
 #include "base/structs.h"
@@ -37,14 +37,6 @@ static tn_status feed(decode *d, const tn_batch *batch, int (*progress)(void *, 
     return session_run(d->session, batch, &outputs, progress, d->options.ctx, err);
 }
 
-static bool is_eos(const decode *d, int64_t id)
-{
-    for (int64_t i = 0; i < d->info.eos_total; i++)
-        if (d->info.eos_ids[i] == id)
-            return true;
-    return false;
-}
-
 static void end_row(decode *d, decode_row *row, tn_stop stop)
 {
     if (row->ended)
@@ -60,32 +52,21 @@ static void end_all(decode *d)
         end_row(d, &d->row[b], TN_STOP_CALLBACK);
 }
 
-/* Hands a token out; what the callbacks want of the row. */
-static int tell(const decode *d, int64_t b, int64_t id)
-{
-    const tn_generate_options *o = &d->options;
-    bool stopped = o->on_token && o->on_token(o->ctx, id) != 0;
-    int next = o->on_row_token ? o->on_row_token(o->ctx, b, id) : TN_NEXT_TOKEN;
-    return next == TN_NEXT_TOKEN && stopped ? TN_NEXT_END_ROW : next;
-}
-
 /* Chooses a row's next token, the one behind `position` others, and sees whether it is the last. */
 static tn_status choose(decode *d, int64_t b, int64_t position, float *logits, tn_error *err)
 {
     decode_row *row = &d->row[b];
     const tn_generate_options *o = &d->options;
-    int64_t *count = &row->result->count, id;
-    int next = o->on_logits ? o->on_logits(o->ctx, b, *count, logits, d->info.vocab) : TN_NEXT_TOKEN;
+    int64_t *count = &row->result->count, id = 0;
+    int next;
+    tn_status status = next_choose(&row->sampler, o, b, *count, position, logits, &id, &next, err);
+    if (status != TN_OK)
+        return status;
     if (next == TN_NEXT_TOKEN) {
-        sample_penalise(&row->sampler, logits);
-        tn_status status = sample_pick(&row->sampler, logits, position, &id, err);
-        if (status != TN_OK)
-            return status;
         row->out[(*count)++] = d->ids[b] = id;
-        sample_see(&row->sampler, &id, 1, NULL);
         draft_see(&d->draft, &id, 1);
-        next = tell(d, b, id);
-        if (is_eos(d, id) && !o->ignore_eos)
+        next = next_tell(o, b, id);
+        if (next_is_end(&d->info, id) && !o->ignore_eos)
             end_row(d, row, TN_STOP_EOS);
     }
     if (next == TN_NEXT_END_ROW)

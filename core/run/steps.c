@@ -111,21 +111,15 @@ void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, con
     perform_site(r, site, RUN_TENSORS(q, k, &c, &s), RUN_TENSORS(q, k));
 }
 
-/* The places of [B,T,...] that are a segment's. */
-static tn_tensor segment_of(const tn_tensor *x, const run_segment *g)
-{
-    return steps_part(x, 1, g->first, g->tokens);
-}
-
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v)
 {
     for (int64_t i = 0; i < r->segments; i++) {
         const run_cache *cache = &r->segment[i].cache[layer];
-        tn_tensor keys = segment_of(k, &r->segment[i]);
+        tn_tensor keys = steps_segment(k, &r->segment[i]);
         steps_place(r, &keys, &cache->slot, &cache->full_k);
         if (!v)
             continue;
-        tn_tensor values = segment_of(v, &r->segment[i]);
+        tn_tensor values = steps_segment(v, &r->segment[i]);
         steps_place(r, &values, &cache->slot, &cache->full_v);
     }
 }
@@ -173,7 +167,8 @@ static void attend(graph_run *r, const graph_site *site, int64_t segment, int64_
     const run_segment *g = &r->segment[segment];
     const run_cache *cache = &g->cache[layer];
     bool near = r->near.data && site->site.features & TN_HAS_WINDOW;
-    tn_tensor q = segment_of(all, g), o = segment_of(to, g), index = segment_of(near ? &r->near : &r->index, g);
+    tn_tensor q = steps_segment(all, g), o = steps_segment(to, g),
+              index = steps_segment(near ? &r->near : &r->index, g);
     if (site->site.features & TN_HAS_CHOSEN_KEYS) {
         tn_tensor chosen = chosen_of(r, segment);
         perform_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index, &chosen),
@@ -202,8 +197,8 @@ void steps_choose_keys(graph_run *r, const tn_site *site, int64_t layer, const t
     for (int64_t i = 0; i < r->segments; i++) {
         const run_segment *g = &r->segment[i];
         const run_cache *cache = &g->cache[layer];
-        tn_tensor keys = segment_of(k, g), queries = segment_of(q, g), weights = segment_of(&all, g);
-        tn_tensor index = segment_of(&r->index, g), chosen = chosen_of(r, i);
+        tn_tensor keys = steps_segment(k, g), queries = steps_segment(q, g), weights = steps_segment(&all, g);
+        tn_tensor index = steps_segment(&r->index, g), chosen = chosen_of(r, i);
         steps_place(r, &keys, &cache->slot, &cache->full_index);
         perform_step(r, TN_OP_CHOOSE_KEYS, site,
                      RUN_TENSORS(&queries, &cache->index, &weights, &index, &cache->kv_index), RUN_TENSORS(&chosen));
@@ -306,6 +301,11 @@ tn_tensor steps_part(const tn_tensor *x, int axis, int64_t begin, int64_t count)
     if (view.data)
         view.data = (char *)view.data + (size_t)(begin * x->stride[axis]) * tn_dtype_size(x->dtype);
     return view;
+}
+
+tn_tensor steps_segment(const tn_tensor *x, const run_segment *g)
+{
+    return steps_part(x, 1, g->first, g->tokens);
 }
 
 tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count)

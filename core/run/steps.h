@@ -214,6 +214,9 @@ tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns);
 /* count places along an axis of x from begin on, as they lie. */
 tn_tensor steps_part(const tn_tensor *x, int axis, int64_t begin, int64_t count);
 
+/* The places of x [B,T,...] that are a segment's. */
+tn_tensor steps_segment(const tn_tensor *x, const run_segment *g);
+
 /* count columns of x [rows, width] from begin on, as they lie. */
 tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count);
 

@@ -13,12 +13,6 @@ tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, 
     return steps_short_conv_part(r, site, layer, x, 0);
 }
 
-/* The places of [B,T,...] that are a segment's. */
-static tn_tensor part(const tn_tensor *x, const run_segment *g)
-{
-    return steps_part(x, 1, g->first, g->tokens);
-}
-
 tn_tensor steps_short_conv_part(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x,
                                 int64_t channel)
 {
@@ -30,7 +24,7 @@ tn_tensor steps_short_conv_part(graph_run *r, const graph_site *site, int64_t la
     for (int64_t i = 0; i < r->segments; i++) {
         const run_segment *g = &r->segment[i];
         tn_tensor state = steps_part(&g->cache[layer].conv, 1, channel, x->shape[1]);
-        tn_tensor from = part(&rows, g), index = part(&r->index, g), to = part(&y, g);
+        tn_tensor from = steps_segment(&rows, g), index = steps_segment(&r->index, g), to = steps_segment(&y, g);
         perform(r, site, RUN_TENSORS(&from, &state, &index), RUN_TENSORS(&to, &state));
     }
     return steps_view(&y, 2, (int64_t[]){r->rows * r->tokens, x->shape[1]});
@@ -42,8 +36,9 @@ tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, 
     for (int64_t i = 0; i < r->segments; i++) {
         const run_segment *g = &r->segment[i];
         const tn_tensor *state = &g->cache[layer].state;
-        tn_tensor v = part(&in->v, g), q = part(&in->q, g), k = part(&in->k, g), a = part(&in->a, g);
-        tn_tensor b = part(&in->b, g), index = part(&r->index, g), to = part(&o, g);
+        tn_tensor v = steps_segment(&in->v, g), q = steps_segment(&in->q, g), k = steps_segment(&in->k, g),
+                  a = steps_segment(&in->a, g);
+        tn_tensor b = steps_segment(&in->b, g), index = steps_segment(&r->index, g), to = steps_segment(&o, g);
         perform(r, site, RUN_TENSORS(&v, state, &q, &k, &a, &b, &index), RUN_TENSORS(&to, state));
     }
     return o;
@@ -56,8 +51,9 @@ tn_tensor steps_scan(graph_run *r, const graph_site *site, int64_t layer, const 
     for (int64_t i = 0; i < r->segments; i++) {
         const run_segment *g = &r->segment[i];
         const tn_tensor *state = &g->cache[layer].state;
-        tn_tensor x = part(&in->x, g), b = part(&in->b, g), c = part(&in->c, g), dt = part(&in->dt, g);
-        tn_tensor index = part(&r->index, g), to = part(&y, g);
+        tn_tensor x = steps_segment(&in->x, g), b = steps_segment(&in->b, g), c = steps_segment(&in->c, g),
+                  dt = steps_segment(&in->dt, g);
+        tn_tensor index = steps_segment(&r->index, g), to = steps_segment(&y, g);
         perform(r, site, RUN_TENSORS(&x, state, &b, &c, &dt, &index), RUN_TENSORS(&to, state));
     }
     return y;

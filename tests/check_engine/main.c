@@ -27,7 +27,7 @@ typedef struct options {
     const char *folders[16], *specs[SPECS], *only;
     int folder_count, spec_count;
     tn_config *config;
-    bool bits; /* of the model at hand                                                             */
+    bool bits; /* of the model at hand: they are promised                                                             */
 } options;
 
 /* A sequence, and what came of it. */
@@ -234,6 +234,12 @@ static void fail(tally *total, const char *label, const char *way, const tn_erro
     total->failed++;
 }
 
+static void skip(tally *total, const char *label, const char *why)
+{
+    printf("SKIP %-44s %s\n", label, why);
+    total->skipped++;
+}
+
 /* ---- a model -------------------------------------------------------------------------------------- */
 
 /* Two long texts and a little. */
@@ -290,8 +296,7 @@ static void check_texts(tally *total, const options *o, tn_model *model, const c
     tn_engine *e = tn_engine_new(model, &eo, &err);
     tn_engine_free(e);
     if (!e) {
-        printf("SKIP %-44s %s: %s\n", label, err.where, err.message);
-        total->skipped++;
+        skip(total, label, err.message);
     } else if (!alone || !now || !make_texts(alone, &info, context) || !make_texts(now, &info, context)) {
         printf("FAIL %-44s out of memory\n", label);
         total->failed++;
@@ -337,7 +342,7 @@ static void check_folder(tally *total, options *o, const char *folder, const cha
             if (!model || apply(o, model, o->specs[i], &err) != TN_OK)
                 fail(total, label, "open", &err);
             else if (d == 1 && !o->bits)
-                printf("SKIP %-44s no kernels promise the same bits here\n", label), total->skipped++;
+                skip(total, label, "no kernels promise the same bits here");
             else
                 check_texts(total, o, model, label);
             tn_model_close(model);
@@ -402,8 +407,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: check_engine DIR... [--kernels SPEC]... [--plugins DIR] [--only NAME]\n");
         return 2;
     }
-    if (o.spec_count == 0)
-        o.specs[o.spec_count++] = "none", o.specs[o.spec_count++] = "auto";
+    if (o.spec_count == 0) {
+        o.specs[o.spec_count++] = "none";
+        o.specs[o.spec_count++] = "auto";
+    }
     char beside[4200];
     const char *slash = strrchr(argv[0], '/');
     snprintf(beside, sizeof beside, "%.*s/../plugins", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
