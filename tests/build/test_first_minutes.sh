@@ -52,6 +52,9 @@ says 'the model has no chat template; it continues plain text' "$tenon" chat "$m
 shown 'it continues plain text' "$tenon chat $model 'And it came' -n 2"
 says '"logprob"' "$tenon" run "$model" And -n 2 --json --logprobs 2
 
+# The other side has no kernels, which promise nothing, and is measured all the same.
+says 'decode' "$tenon" bench "$model" --kernels auto --same-bits --prompt 8 --decode 2 --repeat 1
+
 # ---- the Hub's cache
 hub=$tmp/cache/huggingface/hub/models--org--demo
 mkdir -p "$hub/refs" "$hub/snapshots"
