@@ -128,8 +128,9 @@ bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
 typedef struct beginning {
     held_text *from;
     int64_t length;
-    bool kept; /* nobody else uses it                                                                  */
-    bool soon; /* a running sequence is just computing more that they have in common                     */
+    bool kept;  /* nobody else uses it                                                                 */
+    bool takes; /* it is taken over, not copied                                                        */
+    bool soon;  /* a running sequence is just computing more that they have in common                    */
 } beginning;
 
 static beginning find_beginning(const tn_engine *e, const sequence *s)
@@ -138,19 +139,22 @@ static beginning find_beginning(const tn_engine *e, const sequence *s)
     for (int64_t i = 0; i < e->kept_count; i++) {
         int64_t n = held_shared(&e->maker, e->kept[i], &s->text);
         if (n > best.length)
-            best = (beginning){e->kept[i], n, true, false};
+            best = (beginning){.from = e->kept[i], .length = n, .kept = true};
     }
     int64_t promised = 0;
     for (int64_t i = 0; i < e->running_count; i++) {
         sequence *other = e->running[i];
         int64_t n = held_shared(&e->maker, &other->text, &s->text);
         if (n > best.length)
-            best = (beginning){&other->text, n, false, false};
+            best = (beginning){.from = &other->text, .length = n};
         int64_t common = held_common(&other->text, &s->text);
         common = common < other->prompt ? common : other->prompt;
         if (other->text.fed < common && common > promised)
             promised = common;
     }
+    if (best.length < LEAST_SHARED)
+        best = (beginning){0};
+    best.takes = best.kept && !e->has_states && best.length * 10 >= best.from->fed * 9;
     best.soon = promised >= best.length + 4 * LEAST_SHARED && !e->replays;
     return best;
 }
@@ -167,11 +171,10 @@ static void begin_ropes(tn_engine *e, sequence *s)
 static tn_status give_keys(tn_engine *e, sequence *s, const beginning *b, tn_error *err)
 {
     tn_status status = TN_DECLINED;
-    if (b->length >= LEAST_SHARED) {
+    if (b->from) {
         b->from->used = (uint64_t)e->info.steps;
-        bool nearly_all = b->kept && b->length * 10 >= b->from->fed * 9;
-        status = nearly_all && !e->has_states ? held_take(&s->text, b->from, b->length, err)
-                                              : held_copy(&s->text, &e->maker, b->from, b->length, err);
+        status = b->takes ? held_take(&s->text, b->from, b->length, err)
+                          : held_copy(&s->text, &e->maker, b->from, b->length, err);
         for (int64_t i = e->kept_count - 1; i >= 0; i--)
             if (!e->kept[i]->cache.device)
                 forget(e, i);
@@ -191,6 +194,25 @@ static void drop_first_waiting(tn_engine *e)
     e->waiting_count--;
 }
 
+/* Lets go of kept texts until the sequence has room beside the one that it begins with; a copy that does not fit is
+ * none, and where nothing else helps it begins with nothing. false: not now. */
+static bool find_room(tn_engine *e, const sequence *s, beginning *b)
+{
+    int64_t tokens = s->text.count + RESERVE < e->maker.context ? s->text.count + RESERVE : e->maker.context;
+    size_t all = held_would_hold(&e->sample, tokens), own = b->kept ? held_bytes(b->from) : 0;
+    size_t added = all > own ? all - own : 0;
+    if (make_room(e, b->takes ? added : all, b->from))
+        return true;
+    b->takes = b->kept && !e->has_states;
+    if (b->takes && make_room(e, added, b->from))
+        return true;
+    if (e->running_count > 0 && admit_held(e) - own + all > e->cache_bytes)
+        return false;
+    make_room(e, all, NULL);
+    *b = (beginning){0};
+    return true;
+}
+
 /* The first of those that wait. false: not now. */
 static bool enter(tn_engine *e)
 {
@@ -200,16 +222,8 @@ static bool enter(tn_engine *e)
     beginning b = {0};
     if (!whole)
         b = find_beginning(e, s);
-    if (b.soon)
+    if (b.soon || !find_room(e, s, &b))
         return false;
-    int64_t tokens = s->text.count + RESERVE < e->maker.context ? s->text.count + RESERVE : e->maker.context;
-    size_t more = held_would_hold(&e->sample, tokens);
-    if (!make_room(e, more, b.from)) { /* perhaps by giving up what it would have begun with            */
-        if (e->running_count > 0 && !make_room(e, more, NULL))
-            return false;
-        make_room(e, more, NULL);
-        b = (beginning){0};
-    }
     tn_status status = give_keys(e, s, &b, &err);
     drop_first_waiting(e);
     if (status != TN_OK) {

@@ -394,6 +394,33 @@ START_TEST(memory_is_bounded)
 }
 END_TEST
 
+/* A conversation that fills the cache goes on in it, since its keys are taken over; another text has to give it up. */
+START_TEST(a_full_cache_is_gone_on_with)
+{
+    tn_model *m = test_model("llama", .dtype = "f32");
+    tn_engine *e = new_engine(
+        m,
+        &(tn_engine_options){.size = sizeof(tn_engine_options), .context = CONTEXT, .cache_bytes = bytes_of(m, 300)});
+    int64_t ids[CONTEXT];
+    fill(ids, CONTEXT, 7);
+    heard first = {0}, next = {0}, half = {0}, other = {0};
+    add(e, &first, ids, 200, 4);
+    finish(e);
+    add(e, &next, ids, 220, 4); /* nearly all of what is kept                                           */
+    finish(e);
+    ck_assert_int_eq(next.result.cached, 200);
+    ids[150]++;
+    add(e, &half, ids, 220, 4); /* a copy would not fit                                                  */
+    finish(e);
+    ck_assert_int_eq(half.result.cached, 150);
+    add(e, &other, ids + 1, 220, 4);
+    finish(e);
+    ck_assert_int_eq(other.result.cached, 0);
+    ck_assert_int_eq(other.count, 4);
+    tn_engine_free(e);
+}
+END_TEST
+
 START_TEST(models_that_see_ahead_are_refused)
 {
     tn_error err = TN_ERROR_INIT;
@@ -421,6 +448,6 @@ int main(void)
     TCase *tcase = suite_open("engine", 0);
     suite_add(tcase, what_cannot_be_is_refused, ends_are_told_once, one_error_is_of_one_sequence, an_end_token_ends,
               the_context_ends, prompts_are_heard, beginnings_are_shared, memory_is_bounded,
-              models_that_see_ahead_are_refused);
+              a_full_cache_is_gone_on_with, models_that_see_ahead_are_refused);
     return suite_run();
 }
