@@ -91,6 +91,8 @@ static void put_back(tn_engine *e, int64_t running)
     sequence *s = e->running[running];
     take_out(e, running);
     held_drop_cache(&s->text);
+    if (s->media)
+        media_drop(s->media);
     memmove(e->waiting + 1, e->waiting, (size_t)e->waiting_count * sizeof *e->waiting);
     e->waiting[0] = s;
     e->waiting_count++;
@@ -133,18 +135,32 @@ typedef struct beginning {
     bool soon;  /* a running sequence is just computing more that they have in common                    */
 } beginning;
 
+/* How much of a beginning in common a sequence takes over: not a part of a picture whose tokens see each other, since
+ * where a window is shorter it counts from the first of them. */
+static int64_t shared_of(const tn_engine *e, const held_text *from, const sequence *s)
+{
+    int64_t n = held_shared(&e->maker, from, &s->text), whole = 0;
+    if (!s->media || n == 0 || n >= s->media->tokens)
+        return n;
+    for (int64_t at = 0, run; at < n; at += run < 0 ? -run : run) {
+        run = media_mutual(s->media, at, s->media->tokens - at);
+        whole = run < 0 ? n < at - run ? n : at - run : at + run <= n ? at + run : whole;
+    }
+    return whole == n || (whole > 0 && cache_holds_beginning(&from->cache, whole)) ? whole : 0;
+}
+
 static beginning find_beginning(const tn_engine *e, const sequence *s)
 {
     beginning best = {0};
     for (int64_t i = 0; i < e->kept_count; i++) {
-        int64_t n = held_shared(&e->maker, e->kept[i], &s->text);
+        int64_t n = shared_of(e, e->kept[i], s);
         if (n > best.length)
             best = (beginning){.from = e->kept[i], .length = n, .kept = true};
     }
     int64_t promised = 0;
     for (int64_t i = 0; i < e->running_count; i++) {
         sequence *other = e->running[i];
-        int64_t n = held_shared(&e->maker, &other->text, &s->text);
+        int64_t n = shared_of(e, &other->text, s);
         if (n > best.length)
             best = (beginning){.from = &other->text, .length = n};
         int64_t common = held_common(&other->text, &s->text);

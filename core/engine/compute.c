@@ -1,32 +1,85 @@
 /* A run over pieces of texts: all of their tokens are one row, in which each piece has keys and states of its own. */
 #include "engine/compute.h"
 
-#include "generate/media.h"
+#include "engine/marks.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- a run --------------------------------------------------------------------------------------- */
 
+/* Keys of a picture whose tokens see each other stand where its first one does: see join_mutual of sessions. */
+static void join_mutual(compute *c, int64_t part, const compute_part *p)
+{
+    kv_cache *cache = &p->text->cache;
+    int64_t fed = p->text->fed;
+    cache->joined = NULL;
+    c->first[part] = fed;
+    if (p->media && fed < p->media->tokens && media_mutual(p->media, fed, p->tokens) > 0)
+        cache->joined = &c->first[part];
+}
+
+/* A token, and its positions. */
+static void enter_token(compute *c, int64_t to, const compute_part *p, int64_t place)
+{
+    const media none = {.shape = c->shape}, *m = p->media;
+    int64_t token = p->text->tokens[place];
+    c->in.ids[to] = media_id(&none, m ? marks_token(m, token, place) : token);
+    if (m && place < m->tokens)
+        media_position(m, 0, place, place, c->in.positions[to]);
+    else
+        for (int a = 0; a < ROPE_AXES; a++)
+            c->in.positions[to][a] = (float)place + (m ? m->ahead[0] : 0);
+}
+
 /* Token by token what the pieces bring, and room for their keys. */
 static tn_status enter(compute *c, const compute_part *parts, int64_t count, tn_error *err)
 {
-    const media none = {.shape = c->shape};
     tn_status status = TN_OK;
     int64_t at = 0;
+    c->in.has_near = false;
     for (int64_t i = 0; i < count && status == TN_OK; at += parts[i].tokens, i++) {
         held_text *t = parts[i].text;
         int64_t n = parts[i].tokens;
+        join_mutual(c, i, &parts[i]);
         status = cache_advance(&t->cache, n, NULL, 0, c->in.index + at, err);
-        for (int64_t k = 0; k < n; k++) {
-            c->in.ids[at + k] = media_id(&none, t->tokens[t->fed + k]);
-            for (int a = 0; a < ROPE_AXES; a++)
-                c->in.positions[at + k][a] = (float)(t->fed + k);
-        }
+        chunk_near(&c->in, at, n, t->cache.joined ? c->first[i] : INT32_MAX);
+        for (int64_t k = 0; k < n; k++)
+            enter_token(c, at + k, &parts[i], t->fed + k);
         c->segment[i] = (run_segment){at, n, t->cache.view};
         c->part[i] = (chunk_part){n, t->rope_length, t->fed};
     }
     return status == TN_OK ? chunk_upload(&c->in, c->part, count, err) : status;
+}
+
+/* Rows of pictures and sounds of the part that has some. */
+static tn_status enter_media(const compute_part *parts, int64_t count, int64_t tokens, run_media *out, tn_error *err)
+{
+    int64_t at = 0;
+    *out = (run_media){0};
+    for (int64_t i = 0; i < count; at += parts[i].tokens, i++) {
+        media *m = parts[i].media;
+        int64_t fed = parts[i].text->fed, n = parts[i].tokens;
+        if (m && fed < m->tokens && media_plain(m, fed, n) < n)
+            return media_part(m, fed, n, at, tokens, out, err);
+    }
+    return TN_OK;
+}
+
+tn_status compute_see(compute *c, media *m, int64_t context, tn_error *err)
+{
+    if (m->device_features)
+        return TN_OK;
+    int64_t most = media_largest_call(m);
+    tn_status status = most > c->most_tokens ? model_check_calls(c->model, 1, most, context, err) : TN_OK;
+    if (status != TN_OK)
+        return status;
+    int32_t limit = threads_limit(c->threads);
+    guest_watch_begin(&c->watch);
+    status = media_features(m, &(tn_outputs){0}, err);
+    guest_watch_end(&c->watch);
+    threads_limit(limit);
+    return model_files_check(c->model, status, err);
 }
 
 typedef struct handing {
@@ -112,8 +165,13 @@ static tn_status run_parts(compute *c, const compute_part *parts, int64_t count,
     int64_t tokens = 0;
     for (int64_t i = 0; i < count; i++)
         tokens += parts[i].tokens;
+    run_media seen;
+    status = enter_media(parts, count, tokens, &seen, err);
+    if (status != TN_OK)
+        return status;
     graph_run r = start(c, tokens, count, err);
     r.wanted = wanted_tokens(parts, count);
+    r.media = seen.features.data ? &seen : NULL;
     c->model->flow->forward(&r, c->model->arch_state);
     if (r.status == TN_OK && r.wanted > 0) {
         const handing h = {c, parts, count, tokens - r.result.shape[0], sink, ctx};
@@ -134,8 +192,10 @@ tn_status compute_run(compute *c, const compute_part *parts, int64_t count, comp
     tn_status status = run_parts(c, parts, count, sink, ctx, err);
     guest_watch_end(&c->watch);
     threads_limit(limit);
-    for (int64_t i = 0; i < count && status == TN_OK; i++)
-        parts[i].text->fed += parts[i].tokens;
+    for (int64_t i = 0; i < count; i++) {
+        parts[i].text->cache.joined = NULL;
+        parts[i].text->fed += status == TN_OK ? parts[i].tokens : 0;
+    }
     return model_files_check(c->model, status, err);
 }
 
@@ -154,8 +214,11 @@ static tn_status measure(compute *c, kv_cache *full, run_cache *one, int64_t sin
         c->segment[count++] = (run_segment){0, tokens, full->view};
     for (int64_t i = 0; i < singles; i++)
         c->segment[count++] = (run_segment){at++, 1, one};
+    run_media seen;
+    media_measure(&(media){.dtype = c->model->dtype, .shape = c->shape, .rows = 1}, at, &seen);
     graph_run r = start(c, at, count, err);
     r.wanted = all ? at : singles + (tokens > 0);
+    r.media = &seen;
     c->model->flow->forward(&r, c->model->arch_state);
     int64_t rows = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
     head_block(&c->head, &r, 0, rows, NULL);
@@ -207,7 +270,8 @@ tn_status compute_init(compute *c, tn_model *model, kv_cache *full, int64_t most
     c->logits = malloc((size_t)HEAD_ROWS * (size_t)shape->vocab * sizeof *c->logits);
     c->segment = calloc((size_t)most_parts, sizeof *c->segment);
     c->part = calloc((size_t)most_parts, sizeof *c->part);
-    tn_status status = c->logits && c->segment && c->part
+    c->first = calloc((size_t)most_parts, sizeof *c->first);
+    tn_status status = c->logits && c->segment && c->part && c->first
                            ? TN_OK
                            : tn_fail(err, TN_E_MEMORY, "engine", "out of memory; use fewer sequences");
     if (status == TN_OK)
@@ -232,5 +296,6 @@ void compute_close(compute *c)
     free(c->logits);
     free(c->segment);
     free(c->part);
+    free(c->first);
     *c = (compute){0};
 }

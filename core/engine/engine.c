@@ -2,7 +2,7 @@
 #include "engine/engine_state.h"
 
 #include "base/structs.h"
-#include "models/multimodal.h"
+#include "engine/marks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,14 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
     tn_status status = tn_model_get_info(model, &e->model_info);
     if (status != TN_OK)
         return tn_fail(err, status, "model", "has no information");
-    e->limits = (sequence_limits){shape->vocab, o->context, &e->model_info};
+    e->limits = (sequence_limits){.vocab = shape->vocab,
+                                  .context = o->context,
+                                  .info = &e->model_info,
+                                  .model = model,
+                                  .shape = shape,
+                                  .budget = budget,
+                                  .run_tokens = budget + o->sequences,
+                                  .key = marks_draw_key()};
     e->sequences = o->sequences;
     e->budget = budget;
     e->cache_bytes = o->cache_bytes;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/structs.h"
+#include "engine/marks.h"
 
 #include <stdlib.h>
 
@@ -19,6 +20,67 @@ static tn_status check_prompt(const tn_engine_request *r, const sequence_limits 
                            (long long)r->prompt[i], (long long)i, (long long)limits->vocab);
     return TN_OK;
 }
+
+/* ---- pictures and sounds -------------------------------------------------------------------------- */
+
+/* Each thing that is given has tokens, and those that see each other fit into a step. */
+static tn_status check_media(const media *m, const sequence_limits *limits, tn_error *err)
+{
+    static const char *const what[] = {"", "images", "videos", "sounds"};
+    for (int kind = MULTIMODAL_IMAGE; kind < MULTIMODAL_KINDS; kind++)
+        if (m->given[kind] && m->count[kind] == 0)
+            return tn_fail(err, TN_E_INPUT, what[kind], "are given, but no token of the prompt stands for them");
+    for (int64_t at = 0, n; at < m->tokens; at += n < 0 ? -n : n) {
+        n = media_mutual(m, at, m->tokens - at);
+        if (n > limits->budget)
+            return tn_fail(err, TN_E_INPUT, "picture",
+                           "its %lld tokens see each other, and a step takes %lld of prompts; raise the budget "
+                           "(tn_engine_options)",
+                           (long long)n, (long long)limits->budget);
+    }
+    return TN_OK;
+}
+
+static bool follows_length(const model_shape *shape)
+{
+    bool follows = false;
+    for (int32_t i = 0; i < shape->rope_count; i++)
+        follows |= rope_tables_follow(&shape->rope[i]);
+    return follows;
+}
+
+static tn_status take_media(sequence *s, const tn_engine_request *r, const sequence_limits *limits, tn_error *err)
+{
+    if (!r->images && !r->videos && !r->sounds)
+        return TN_OK;
+    if (follows_length(limits->shape))
+        return tn_fail(err, TN_E_INPUT, "input",
+                       "an engine takes no pictures and sounds of a model whose rotary "
+                       "frequencies follow the length; a session does");
+    if (!(s->media = calloc(1, sizeof *s->media)))
+        return tn_fail(err, TN_E_MEMORY, "engine", "out of memory");
+    const tn_model *model = limits->model;
+    const tn_batch batch = {.size = sizeof batch,
+                            .rows = 1,
+                            .tokens = r->prompt_count,
+                            .ids = r->prompt,
+                            .images = r->images,
+                            .videos = r->videos,
+                            .sounds = r->sounds};
+    tn_status status =
+        media_init(s->media, model->target.device, model->dtype, limits->shape, 1, limits->run_tokens, err);
+    if (status == TN_OK)
+        status = media_take(s->media, &batch, err);
+    if (status == TN_OK)
+        status = media_begin(s->media, &batch, NULL, &(int64_t){0}, err);
+    if (status == TN_OK)
+        status = check_media(s->media, limits, err);
+    if (status == TN_OK)
+        marks_set(&s->text, s->media, limits->key);
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------- */
 
 sequence *sequence_new(const tn_engine_request *request, const sequence_limits *limits, tn_error *err)
 {
@@ -55,6 +117,8 @@ sequence *sequence_new(const tn_engine_request *request, const sequence_limits *
     if (status == TN_OK)
         status = held_append(&s->text, r.prompt, r.prompt_count, err);
     if (status == TN_OK)
+        status = take_media(s, &r, limits, err);
+    if (status == TN_OK)
         return s;
     sequence_free(s);
     return NULL;
@@ -64,6 +128,11 @@ void sequence_free(sequence *s)
 {
     if (!s)
         return;
+    if (s->media) {
+        media_end(s->media);
+        media_close(s->media);
+        free(s->media);
+    }
     sample_close(&s->sampler);
     held_close(&s->text);
     free(s);

@@ -3,12 +3,14 @@
 #define TENON_CORE_SEQUENCE_H
 
 #include "engine/held.h"
+#include "generate/media.h"
 #include "generate/next.h"
 
 typedef struct sequence {
     uint64_t id;
     held_text text; /* tokens: those of the prompt and the ones that it generated                      */
     int64_t prompt;
+    media *media;   /* what tokens of the prompt stand for; NULL: for themselves. Its features are there while needed */
     int64_t cached; /* of the prompt's tokens, those that another had computed                        */
     tn_generate_options options;
     void (*on_prompt_logits)(void *ctx, int64_t position, const float *logits, int64_t vocab);
@@ -24,6 +26,10 @@ typedef struct sequence {
 typedef struct sequence_limits {
     int64_t vocab, context;
     const tn_model_info *info;
+    const tn_model *model;
+    const model_shape *shape;
+    int64_t budget, run_tokens; /* prompt tokens of a step, and all tokens of one, at most                */
+    uint64_t key;               /* of what pictures are told apart by (marks.h)                           */
 } sequence_limits;
 
 /* NULL: err. Owned: sequence_free, which tells nobody. */

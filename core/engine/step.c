@@ -12,17 +12,43 @@ static bool is_answering(const sequence *s)
     return s->text.fed >= s->prompt && s->text.count - s->text.fed == 1;
 }
 
-/* Tokens of a sequence in this step, where so many are left of the budget; first: no other prompt is in it. */
-static int64_t piece_of(const tn_engine *e, const sequence *s, int64_t budget, bool first)
+/* What a step has taken so far. */
+typedef struct taken {
+    int64_t budget; /* what is left of it                                                             */
+    bool prompts;   /* there is a piece of a prompt                                                   */
+    bool pictures;  /* ... with pictures or sounds, of which there is one in a step                    */
+} taken;
+
+/* Tokens of a sequence in this step. */
+static int64_t piece_of_text(const tn_engine *e, const sequence *s, const taken *t)
 {
     int64_t left = sequence_left(s, e->replays), fed = s->text.fed;
     if (left <= 1)
         return left;
     if (!e->has_states || fed >= s->prompt)
-        return left < budget ? left : budget;
+        return left < t->budget ? left : t->budget;
     int64_t cut = (fed / ENGINE_GRID + 1) * ENGINE_GRID - fed;
     left = left < cut ? left : cut;
-    return left <= budget || first ? left : 0;
+    return left <= t->budget || !t->prompts ? left : 0;
+}
+
+static bool has_media(const sequence *s, int64_t tokens)
+{
+    int64_t fed = s->text.fed;
+    return s->media && fed < s->media->tokens && media_plain(s->media, fed, tokens) < tokens;
+}
+
+/* The same, cut where pictures want it: those whose tokens see each other are a piece of their own. */
+static int64_t piece_of(const tn_engine *e, const sequence *s, const taken *t)
+{
+    int64_t left = piece_of_text(e, s, t), fed = s->text.fed;
+    if (!s->media || fed >= s->media->tokens || left == 0)
+        return left;
+    int64_t mutual = media_mutual(s->media, fed, s->media->tokens - fed);
+    if (mutual > 0)
+        return !t->pictures && (mutual <= t->budget || !t->prompts) ? mutual : 0;
+    left = left < -mutual ? left : -mutual;
+    return t->pictures ? media_plain(s->media, fed, left) : left;
 }
 
 /* Are frequencies those of long texts already? */
@@ -56,7 +82,17 @@ static void add_part(tn_engine *e, sequence *s, int64_t tokens)
     bool whole = s->on_prompt_logits && s->heard < s->prompt;
     bool last = s->text.fed + tokens == s->text.count;
     e->of_part[e->part_count] = s;
-    e->part[e->part_count++] = (compute_part){&s->text, tokens, whole ? tokens : last};
+    e->part[e->part_count++] = (compute_part){&s->text, tokens, whole ? tokens : last, s->media};
+}
+
+/* Features of pictures among its next tokens are there. false: they cannot be made, and it has ended. */
+static bool see(tn_engine *e, sequence *s, int64_t tokens)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_status status = has_media(s, tokens) ? compute_see(&e->compute, s->media, e->limits.context, &err) : TN_OK;
+    if (status != TN_OK)
+        sequence_end(s, status, &err);
+    return status == TN_OK;
 }
 
 /* The oldest first. What answers has a token each, and prompts share the rest. */
@@ -65,22 +101,24 @@ static void plan(tn_engine *e)
     int64_t answering = 0;
     for (int64_t i = 0; i < e->running_count; i++)
         answering += is_answering(e->running[i]);
-    int64_t budget = e->budget - answering > 0 ? e->budget - answering : 1;
-    bool first = true;
+    taken t = {.budget = e->budget - answering > 0 ? e->budget - answering : 1};
     e->part_count = 0;
     for (int64_t i = 0; i < e->running_count; i++) {
         sequence *s = e->running[i];
-        int64_t tokens = is_answering(s) ? 1 : budget > 0 ? piece_of(e, s, budget, first) : 0;
+        int64_t tokens = is_answering(s) ? 1 : t.budget > 0 ? piece_of(e, s, &t) : 0;
         if (tokens == 0 || !admit_room(e, s, s->text.fed + tokens))
             continue; /* who gives way is the last one                                                   */
         int64_t fed = s->text.fed;
         follow_length(e, s, tokens);
         if (s->text.fed < fed)
-            tokens = piece_of(e, s, budget, first);
+            tokens = piece_of(e, s, &t);
+        if (!see(e, s, tokens))
+            continue;
         if (!is_answering(s)) {
-            budget -= tokens;
-            first = false;
+            t.budget -= tokens;
+            t.prompts = true;
         }
+        t.pictures |= has_media(s, tokens);
         add_part(e, s, tokens);
     }
 }
@@ -134,6 +172,8 @@ static void count(tn_engine *e)
         sequence *s = e->of_part[i];
         e->info.prompt_tokens += s->text.fed <= s->prompt ? e->part[i].tokens : 0;
         s->text.used = (uint64_t)e->info.steps;
+        if (s->media && s->text.fed >= s->media->tokens)
+            media_drop(s->media);
     }
 }
 

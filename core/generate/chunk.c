@@ -35,6 +35,18 @@ void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
         r->learnt = tn_tensor_dense(in->device_learnt, TN_I64, 1, (int64_t[]){in->rows * tokens});
 }
 
+void chunk_near(chunk_inputs *in, int64_t at, int64_t tokens, int64_t first)
+{
+    int64_t window = 0, most = INT32_MAX;
+    for (int64_t i = 0; i < in->shape->layers && window == 0 && !in->shape->near_pictures; i++)
+        window = in->shape->layer[i].window;
+    if (first < INT32_MAX && window > 0)
+        most = first + window - 1;
+    in->has_near |= most < INT32_MAX;
+    for (int64_t i = at; i < at + tokens; i++)
+        in->near[i] = in->index[i] > most ? (int32_t)most : in->index[i];
+}
+
 /* The factors of a chunk's queries. */
 static tn_status upload_scale(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err)
 {

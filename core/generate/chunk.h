@@ -26,6 +26,11 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
                      int64_t chunk, tn_error *err);
 void chunk_close(chunk_inputs *in);
 
+/* Of tokens from at on that see each other, since the one at position first: where a window is shorter than they are,
+ * none is further from the first one than it reaches; what lies before that is out of sight there. first INT32_MAX:
+ * they do not. Sets has_near where it matters. */
+void chunk_near(chunk_inputs *in, int64_t at, int64_t tokens, int64_t first);
+
 /* Tokens of each row that follow one another and whose tables follow the same lengths: those of each kind of table.
  * columns: tokens of a row before them, with padding. */
 typedef struct chunk_part {

@@ -43,21 +43,31 @@ media media_none(const media *m, const int64_t *positions, int64_t tokens)
                    .tokens = tokens};
 }
 
-void media_end(media *m)
+void media_drop(media *m)
 {
     int64_t rows = media_rows(m);
     if (m->device_features)
         device_sync(m->device, NULL);
-    free(m->axes);
-    free(m->kinds);
-    free(m->feature);
     free(m->slot);
     free(m->deep_row);
     device_free(m->device, m->device_features, (size_t)rows * row_bytes(m));
     device_free(m->device, m->device_slot, (size_t)rows * sizeof *m->slot);
     device_free(m->device, m->device_deep_row, (size_t)(m->rows * m->chunk) * sizeof *m->deep_row);
-    for (int j = 0; j < RUN_DEEP; j++)
+    for (int j = 0; j < RUN_DEEP; j++) {
         device_free(m->device, m->device_deep[j], (size_t)(media_pictures(m) + 1) * row_bytes(m));
+        m->device_deep[j] = NULL;
+    }
+    m->slot = NULL;
+    m->deep_row = NULL;
+    m->device_features = m->device_slot = m->device_deep_row = NULL;
+}
+
+void media_end(media *m)
+{
+    media_drop(m);
+    free(m->axes);
+    free(m->kinds);
+    free(m->feature);
     *m = media_none(m, NULL, 0);
 }
 
@@ -243,7 +253,7 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory");
     find_kinds(m, batch);
     number_features(m);
-    tn_status status = more ? media_features(m, outputs, err) : TN_OK;
+    tn_status status = more && outputs ? media_features(m, outputs, err) : TN_OK;
     if (status == TN_OK && has_axes(m) && (batch->axes || !batch->positions))
         status = find_positions(m, batch, lengths, err);
     return status;
@@ -294,29 +304,55 @@ tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, m
     return TN_OK;
 }
 
+int64_t media_mutual(const media *m, int64_t begin, int64_t left)
+{
+    return mutual_run(m, m->shape->media ? m->shape->media->sight : SIGHT_BACK, 0, begin, left, false);
+}
+
+int64_t media_plain(const media *m, int64_t begin, int64_t left)
+{
+    int64_t n = 0;
+    while (n < left && media_kind(m, begin + n) == MULTIMODAL_TEXT)
+        n++;
+    return n;
+}
+
+multimodal_kind media_kind(const media *m, int64_t t)
+{
+    return m->kinds ? (multimodal_kind)m->kinds[t] : MULTIMODAL_TEXT;
+}
+
 tn_status media_chunk(media *m, int64_t begin, int64_t tokens, run_media *out, tn_error *err)
+{
+    return media_part(m, begin, tokens, 0, m->rows * tokens, out, err);
+}
+
+tn_status media_part(media *m, int64_t begin, int64_t tokens, int64_t at, int64_t all, run_media *out, tn_error *err)
 {
     int64_t rows = media_rows(m), pictures = media_pictures(m), some = 0, hidden = m->shape->hidden;
     *out = (run_media){0};
     if (rows == 0)
         return TN_OK;
     memset(m->slot, 0xff, (size_t)rows * sizeof *m->slot);
+    for (int64_t i = 0; i < all; i++)
+        m->deep_row[i] = pictures;
     for (int64_t i = 0; i < m->rows * tokens; i++) {
         int64_t feature = m->feature[i / tokens * m->tokens + begin + i % tokens];
         some += feature >= 0;
-        m->deep_row[i] = feature >= 0 && feature < pictures ? feature : pictures;
+        if (feature >= 0 && feature < pictures)
+            m->deep_row[at + i] = feature;
         if (feature >= 0)
-            m->slot[feature] = (int32_t)i;
+            m->slot[feature] = (int32_t)(at + i);
     }
     if (some == 0)
         return TN_OK;
     tn_status status = device_upload(m->device, m->device_slot, m->slot, (size_t)rows * sizeof *m->slot, err);
-    size_t bytes = (size_t)(m->rows * tokens) * sizeof *m->deep_row;
+    size_t bytes = (size_t)all * sizeof *m->deep_row;
     if (status == TN_OK)
         status = device_upload(m->device, m->device_deep_row, m->deep_row, bytes, err);
     out->features = tn_tensor_dense(m->device_features, m->dtype, 2, (int64_t[]){rows, hidden});
     out->slot = tn_tensor_dense(m->device_slot, TN_I32, 2, (int64_t[]){1, rows});
-    out->deep_row = tn_tensor_dense(m->device_deep_row, TN_I64, 1, (int64_t[]){m->rows * tokens});
+    out->deep_row = tn_tensor_dense(m->device_deep_row, TN_I64, 1, (int64_t[]){all});
     while (out->deep_count < RUN_DEEP && m->device_deep[out->deep_count]) {
         void *deep = m->device_deep[out->deep_count];
         out->deep[out->deep_count++] = tn_tensor_dense(deep, m->dtype, 2, (int64_t[]){pictures + 1, hidden});

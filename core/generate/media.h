@@ -39,7 +39,8 @@ void media_reset(media *m);
 tn_status media_take(media *m, const tn_batch *batch, tn_error *err);
 int64_t media_largest_call(const media *m); /* tokens that a tower sees at once, at most; 0: none runs            */
 
-/* Runs the towers; lengths [B]: tokens that the rows hold already. */
+/* Finds what stands for what, and runs the towers, or with outputs NULL leaves that to media_features; lengths [B]:
+ * tokens that the rows hold already. */
 tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs, const int64_t *lengths,
                       tn_error *err);
 void media_end(media *m);
@@ -61,16 +62,29 @@ typedef enum media_before { MEDIA_TEXT, MEDIA_PICTURE, MEDIA_NOTHING } media_bef
 tn_status media_cut(const media *m, int64_t begin, int64_t left, int64_t most, media_before before, int64_t *first,
                     int64_t *count, tn_error *err);
 
-/* The rows that a chunk takes; out->features is empty where it has none. */
+/* Of one row: how many tokens of the call, from begin on, see each other, or (negative) come before any that do. */
+int64_t media_mutual(const media *m, int64_t begin, int64_t left);
+
+/* Of one row: how many tokens from begin on come before any that stands for a row of features. */
+int64_t media_plain(const media *m, int64_t begin, int64_t left);
+
+/* What token t of the first row stands for. */
+multimodal_kind media_kind(const media *m, int64_t t);
+
+/* The rows that a chunk takes, which is all of a run; out->features is empty where it has none. */
 tn_status media_chunk(media *m, int64_t begin, int64_t tokens, run_media *out, tn_error *err);
+
+/* The same of one row's tokens that are those of a run from `at` on, which has `all`. */
+tn_status media_part(media *m, int64_t begin, int64_t tokens, int64_t at, int64_t all, run_media *out, tn_error *err);
 
 /* For measuring: what a chunk of pictures takes, without data. */
 void media_measure(const media *m, int64_t tokens, run_media *out);
 
 /* media_towers.c: whole pictures as their tower sees them, no data yet. */
 tn_status media_whole_pictures(const media *m, const tn_pictures *p, tower_media *out, tn_error *err);
-/* Makes the features of what is given, or takes them, and leaves them on the device. */
+/* Makes the features of what is given, or takes them, and leaves them on the device, until media_drop or media_end. */
 tn_status media_features(media *m, const tn_outputs *outputs, tn_error *err);
+void media_drop(media *m);
 /* Rows of images and videos, which are the first ones. */
 static inline int64_t media_pictures(const media *m)
 {

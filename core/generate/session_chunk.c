@@ -89,20 +89,6 @@ static void join_mutual(tn_session *s)
     }
 }
 
-/* ... and where a window is shorter than it, no token is further from the first one than the window reaches: what lies
- * before it is out of sight there. */
-static void stay_near(tn_session *s, int64_t tokens)
-{
-    int64_t window = 0;
-    for (int64_t i = 0; i < s->shape->layers && window == 0; i++)
-        window = s->shape->layer[i].window;
-    s->in.has_near = s->cache.joined && window > 0 && !s->shape->near_pictures;
-    for (int64_t i = 0; s->in.has_near && i < s->rows * tokens; i++) {
-        int64_t most = s->first[i / tokens] + window - 1;
-        s->in.near[i] = s->in.index[i] > most ? (int32_t)most : s->in.index[i];
-    }
-}
-
 static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
 {
     tn_session *s = sink->s;
@@ -119,7 +105,9 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
             for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
                 sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : in->positions[to][a];
         }
-    stay_near(s, tokens);
+    in->has_near = false;
+    for (int64_t b = 0; b < s->rows; b++)
+        chunk_near(in, b * tokens, tokens, s->first[b]);
     if (status == TN_OK)
         status = chunk_upload(in, &(chunk_part){tokens, s->rope_length, s->columns}, 1, err);
     run_media media = {0};

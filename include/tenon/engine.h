@@ -47,6 +47,10 @@ typedef struct tn_engine_request {
     uint64_t salt; /* only sequences of the same salt have prefixes in common                      */
     /* Unless NULL: the logits behind each token of the prompt, ascending. All of it is computed then. */
     void (*on_prompt_logits)(void *ctx, int64_t position, const float *logits, int64_t vocab);
+    /* Unless NULL: what tokens of the prompt stand for, as of a tn_batch of one row. Arrays that they name are borrowed
+     * until on_end is called. Only a beginning that shows the same is shared. */
+    const tn_pictures *images, *videos;
+    const tn_sounds *sounds;
 } tn_engine_request;
 
 typedef struct tn_engine_info {
@@ -64,9 +68,11 @@ typedef struct tn_engine_info {
 TN_API tn_engine *tn_engine_new(tn_model *model, const tn_engine_options *options, tn_error *err);
 TN_API void tn_engine_free(tn_engine *engine); /* sequences that have not ended are cancelled. [one thread] */
 
-/* Takes a sequence; everything in request is copied. TN_E_INPUT: the prompt is empty, holds ids outside the vocabulary,
- * or is longer than the context or the cache; TN_E_USAGE: options that tn_generate would refuse. on_end is not called
- * then. *id names it for tn_engine_cancel, and may be NULL. [one thread] */
+/* Takes a sequence; everything in request is copied, but for the arrays of pictures and sounds. TN_E_INPUT: the prompt
+ * is empty, holds ids outside the vocabulary, or is longer than the context or the cache; pictures or sounds that the
+ * model does not take, or for which no token stands, or with more tokens that see each other than budget; TN_E_USAGE:
+ * options that tn_generate would refuse. on_end is not called then. *id names it for tn_engine_cancel, and may be NULL.
+ * [one thread] */
 TN_API tn_status tn_engine_add(tn_engine *engine, const tn_engine_request *request, uint64_t *id, tn_error *err);
 
 /* Ends a sequence, with TN_E_CANCELLED; on_end is called before it returns. One that has ended: nothing.
