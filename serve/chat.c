@@ -89,13 +89,30 @@ static bool read_sampling(reply *g, request_error *e)
 
 /* ---- the prompt --------------------------------------------------------------------------------- */
 
+/* What stands for pictures and sounds takes their place in the text. */
+static bool put_media(const api *a, const shown *shown, reply_prompt *p, request_error *e)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *text = NULL;
+    if (!(p->media = shown_make(shown, a, e)))
+        return false;
+    if (tn_media_expand(p->media, a->tokenizer, p->text, p->length, &text, &p->length, &err) != TN_OK)
+        return request_failed(e, "messages", &err);
+    free(p->text);
+    p->text = text;
+    return true;
+}
+
 /* tools NULL: none. The text's special tokens are in it already. */
 static bool make_prompt(const api *a, const json_t *body, const json_t *tools, reply_prompt *p, request_error *e)
 {
     tn_error err = TN_ERROR_INIT;
-    json_t *messages = messages_read(a, body, e);
-    bool good = messages && messages_render(a, body, messages, tools, &p->text, &p->length, e);
+    shown shown = {.count = 0};
+    json_t *messages = messages_read(a, body, &shown, e);
+    bool good = messages && messages_render(a, body, messages, tools, &p->text, &p->length, e) &&
+                (shown.count == 0 || put_media(a, &shown, p, e));
     json_decref(messages);
+    shown_close(&shown);
     if (!good)
         return false;
     return tn_tokenizer_encode(a->tokenizer, p->text, p->length, false, &p->ids, &p->count, &err) == TN_OK ||
@@ -152,7 +169,7 @@ static bool only_prompt(const api *a, exchange *x, reply_prompt *p)
     json_decref(body);
     if (good)
         return true;
-    free(p->text);
+    reply_prompt_close(p);
     request_answer(x, &e);
     return false;
 }
@@ -164,8 +181,7 @@ void chat_count(api *a, exchange *x)
         return;
     exchange_json(x, 200,
                   json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens", (json_int_t)p.count));
-    free(p.ids);
-    free(p.text);
+    reply_prompt_close(&p);
 }
 
 void chat_template(api *a, exchange *x)
@@ -174,6 +190,5 @@ void chat_template(api *a, exchange *x)
     if (!only_prompt(a, x, &p))
         return;
     exchange_json(x, 200, json_pack("{s:o}", "prompt", json_stringn(p.text, p.length)));
-    free(p.ids);
-    free(p.text);
+    reply_prompt_close(&p);
 }

@@ -2,9 +2,17 @@
  * seconds, in which the threads of connections go on with others. Long ones never have all of them. */
 #include "http_state.h"
 
+#include <string.h>
+
+static bool holds(const exchange *x, const char *words)
+{
+    return x->body && memmem(x->body, x->body_length, words, strlen(words));
+}
+
+/* A picture, which may be large in a small file, takes as long as many tokens. */
 static bool is_long(const exchange *x)
 {
-    return x->body_length > POOL_LONG_BODY;
+    return x->body_length > POOL_LONG_BODY || holds(x, "image_url") || holds(x, "input_audio");
 }
 
 /* With the lock. Of the long ones the first goes before the short ones, so that these never keep it waiting for ever.
@@ -44,7 +52,7 @@ static void *work(void *http_)
             pthread_cond_wait(&p->changed, &p->lock);
             continue;
         }
-        int kind = is_long(x);
+        int kind = x->is_long;
         pthread_mutex_unlock(&p->lock);
         call(h, x);
         pthread_mutex_lock(&p->lock);
@@ -58,7 +66,7 @@ static void *work(void *http_)
 void pool_add(http *h, exchange *x)
 {
     pool *p = &h->pool;
-    int kind = is_long(x);
+    int kind = x->is_long = is_long(x);
     pthread_mutex_lock(&p->lock);
     bool closing = p->closing;
     if (!closing) {

@@ -40,6 +40,7 @@ struct exchange {
     char id[24];
     double begun, deadline; /* 0: none                                                            */
     struct exchange *next_in_pool;
+    bool is_long; /* it takes a thread of those for what takes long                                  */
 
     /* The rest under lock. The connection's side and the answering side each let go of it once; the last frees it. */
     pthread_mutex_t lock;

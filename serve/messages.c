@@ -12,6 +12,7 @@ typedef struct place {
     size_t number;   /* of the message                                                            */
     size_t calls;    /* of tools that came so far: ids are made up for those that have none         */
     size_t answered; /* of these, how many answers came without an id                             */
+    shown *shown;
     request_error *e;
 } place;
 
@@ -35,9 +36,14 @@ static bool read_part(const place *p, const json_t *part, json_t *out)
     const json_t *text = json_object_get(part, type && strcmp(type, "refusal") == 0 ? "refusal" : "text");
     if (!type)
         return wrong(p, "content", "has a part without a type");
-    if (strcmp(type, "image_url") == 0 || strcmp(type, "input_audio") == 0 || strcmp(type, "video_url") == 0 ||
-        strcmp(type, "file") == 0)
-        return wrong(p, "content", "has a part that is no text; this server takes texts only");
+    if (strcmp(type, "image_url") == 0 || strcmp(type, "input_audio") == 0) {
+        char param[64];
+        snprintf(param, sizeof param, "messages[%zu].content", p->number);
+        json_t *seen = shown_take(p->shown, part, param, p->e);
+        return seen && (json_array_append_new(out, seen) == 0 || request_no_memory(p->e));
+    }
+    if (strcmp(type, "video_url") == 0 || strcmp(type, "file") == 0)
+        return wrong(p, "content", "has a part that is no text, picture or sound");
     if (strcmp(type, "text") != 0 && strcmp(type, "refusal") != 0)
         return wrong(p, "content", "has a part of an unknown type");
     if (!json_is_string(text))
@@ -197,10 +203,10 @@ static bool read_message(place *p, const json_t *message, json_t *to)
     return strcmp(role, "tool") == 0 ? read_tool(p, message, to) : read_content(p, message, true, to);
 }
 
-json_t *messages_read(const api *a, const json_t *body, request_error *e)
+json_t *messages_read(const api *a, const json_t *body, shown *shown, request_error *e)
 {
     const json_t *given = request_member(body, "messages"), *message;
-    place p = {.api = a, .e = e};
+    place p = {.api = a, .shown = shown, .e = e};
     if (!json_is_array(given) || json_array_size(given) == 0) {
         request_refuse(e, 400, "messages", "messages must be an array of at least one message");
         return NULL;

@@ -2,11 +2,11 @@
 #ifndef TENON_SERVE_MESSAGES_H
 #define TENON_SERVE_MESSAGES_H
 
-#include "request.h"
-#include "state.h"
+#include "shown.h"
 
-/* Checks a request's messages and returns those that the template sees. Owned; NULL: e says what is wrong. */
-json_t *messages_read(const api *a, const json_t *body, request_error *e);
+/* Checks a request's messages and returns those that the template sees; pictures and sounds come to shown. Owned; NULL:
+ * e says what is wrong. */
+json_t *messages_read(const api *a, const json_t *body, shown *shown, request_error *e);
 
 /* What the template makes of them, by what the request's body says of how. tools NULL: none. text is owned, and ends in
  * a NUL. false: e says why not. */

@@ -33,6 +33,14 @@ reply *reply_new(api *a, exchange *x, bool chat, json_t *body)
     return g;
 }
 
+void reply_prompt_close(reply_prompt *p)
+{
+    free(p->ids);
+    free(p->text);
+    tn_media_free(p->media);
+    *p = (reply_prompt){0};
+}
+
 void reply_free(reply *g)
 {
     if (!g)
@@ -40,10 +48,8 @@ void reply_free(reply *g)
     for (size_t i = 0; i < g->choice_count; i++)
         choice_close(&g->choices[i]);
     free(g->choices);
-    for (size_t i = 0; i < g->prompt_count; i++) {
-        free(g->prompts[i].ids);
-        free(g->prompts[i].text);
-    }
+    for (size_t i = 0; i < g->prompt_count; i++)
+        reply_prompt_close(&g->prompts[i]);
     free(g->prompts);
     tn_grammar_free(g->grammar);
     free(g->forced_tool);

@@ -12,7 +12,10 @@ typedef struct reply_prompt {
     size_t count;
     char *text; /* as the client wrote it, or as the template rendered it; owned; NULL: it came as ids */
     size_t length;
+    tn_media *media; /* what tokens of it stand for; owned; NULL: for themselves                       */
 } reply_prompt;
+
+void reply_prompt_close(reply_prompt *p);
 
 enum { REPLY_HERE, REPLY_GONE, REPLY_LATE };
 

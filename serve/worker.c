@@ -133,7 +133,9 @@ static void start_choice(worker *w, choice *c)
                                  .options = &options,
                                  .salt = g->salt,
                                  .on_prompt_logits = g->echo && c->likely ? choice_on_prompt_logits : NULL,
-                                 .on_end = choice_on_end};
+                                 .on_end = choice_on_end,
+                                 .images = tn_media_pictures(p->media),
+                                 .sounds = tn_media_sounds(p->media)};
     tn_error err = TN_ERROR_INIT;
     tn_status status = tn_engine_add(w->engine, &request, &c->engine_id, &err);
     if (status == TN_OK) {

@@ -4,8 +4,8 @@
 
 #include "../../serve/api.h"
 
-/* The demo model with a chat template of its own (asked_template), opened for a test and closed behind it. Options
- * NULL: usual ones; model, folder and name are filled in. */
+/* The demo model with a chat template of its own (asked_template), or that of options->folder, opened for a test and
+ * closed behind it. Options NULL: usual ones; model, folder and name are filled in. */
 extern const char asked_template[];
 api *asked_open(const api_options *options);
 
