@@ -1,7 +1,7 @@
 /* A run over pieces of texts: all of their tokens are one row, in which each piece has keys and states of its own. */
 #include "engine/compute.h"
 
-#include "engine/marks.h"
+#include "engine/prints.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void enter_token(compute *c, int64_t to, const compute_part *p, int64_t p
 {
     const media none = {.shape = c->shape}, *m = p->media;
     int64_t token = p->text->tokens[place];
-    c->in.ids[to] = media_id(&none, m ? marks_token(m, token, place) : token);
+    c->in.ids[to] = media_id(&none, m ? prints_token(m, token, place) : token);
     if (m && place < m->tokens)
         media_position(m, 0, place, place, c->in.positions[to]);
     else

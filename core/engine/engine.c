@@ -2,7 +2,7 @@
 #include "engine/engine_state.h"
 
 #include "base/structs.h"
-#include "engine/marks.h"
+#include "engine/prints.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
                                   .shape = shape,
                                   .budget = budget,
                                   .run_tokens = budget + o->sequences,
-                                  .key = marks_draw_key()};
+                                  .key = prints_draw_key()};
     e->sequences = o->sequences;
     e->budget = budget;
     e->cache_bytes = o->cache_bytes;

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/structs.h"
-#include "engine/marks.h"
+#include "engine/prints.h"
 
 #include <stdlib.h>
 
@@ -76,7 +76,7 @@ static tn_status take_media(sequence *s, const tn_engine_request *r, const seque
     if (status == TN_OK)
         status = check_media(s->media, limits, err);
     if (status == TN_OK)
-        marks_set(&s->text, s->media, limits->key);
+        prints_set(&s->text, s->media, limits->key);
     return status;
 }
 

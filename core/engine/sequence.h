@@ -29,7 +29,7 @@ typedef struct sequence_limits {
     const tn_model *model;
     const model_shape *shape;
     int64_t budget, run_tokens; /* prompt tokens of a step, and all tokens of one, at most                */
-    uint64_t key;               /* of what pictures are told apart by (marks.h)                           */
+    uint64_t key;               /* of what pictures are told apart by (prints.h)                           */
 } sequence_limits;
 
 /* NULL: err. Owned: sequence_free, which tells nobody. */

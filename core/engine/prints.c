@@ -1,6 +1,6 @@
 /* Tokens that stand for pictures and sounds. Their ids are all the same; two texts begin alike only where the pictures
  * do. */
-#include "engine/marks.h"
+#include "engine/prints.h"
 
 #include "base/clock.h"
 
@@ -29,7 +29,7 @@ static uint64_t mix_all(uint64_t key, uint64_t hash, const void *data, int64_t b
     return mix(key, hash, (uint32_t)bytes);
 }
 
-uint64_t marks_draw_key(void)
+uint64_t prints_draw_key(void)
 {
     uint64_t key = 0;
     if (getrandom(&key, sizeof key, GRND_NONBLOCK) != (ssize_t)sizeof key)
@@ -38,31 +38,31 @@ uint64_t marks_draw_key(void)
 }
 
 /* Goes over the tokens of one kind. */
-typedef struct marking {
+typedef struct stamping {
     held_text *t;
     const media *m;
     uint64_t key;
     multimodal_kind kind;
     int64_t at; /* the next token to look at                                                         */
-} marking;
+} stamping;
 
 /* The next tokens of the kind are rows of what has that hash. */
-static void mark(marking *k, int64_t rows, uint64_t hash)
+static void stamp(stamping *k, int64_t rows, uint64_t hash)
 {
     for (int64_t row = 0; row < rows && k->at < k->m->tokens; k->at++)
         if (media_kind(k->m, k->at) == k->kind)
             k->t->tokens[k->at] = -1 - (int64_t)mix(k->key, hash, (uint32_t)row++);
 }
 
-static void mark_features(marking *k, const float *features, int64_t count)
+static void stamp_features(stamping *k, const float *features, int64_t count)
 {
     int64_t width = k->m->shape->hidden;
     for (int64_t i = 0; i < count; i++)
-        mark(k, 1, mix_all(k->key, k->kind, features + i * width, width * (int64_t)sizeof *features));
+        stamp(k, 1, mix_all(k->key, k->kind, features + i * width, width * (int64_t)sizeof *features));
 }
 
 /* Patches that lie by grids. */
-static void mark_grids(marking *k, const tn_pictures *p)
+static void stamp_grids(stamping *k, const tn_pictures *p)
 {
     int64_t merge = k->m->shape->media->merge, most = 1 << 15, first = 0;
     for (int64_t i = 0; i < p->count; i++) {
@@ -75,13 +75,13 @@ static void mark_grids(marking *k, const tn_pictures *p)
         if (p->grid_seconds)
             hash = mix_all(k->key, hash, p->grid_seconds + i, sizeof *p->grid_seconds);
         hash = mix_all(k->key, hash, p->pixels + first * p->width, patches * p->width * (int64_t)sizeof *p->pixels);
-        mark(k, patches / (merge * merge), hash);
+        stamp(k, patches / (merge * merge), hash);
         first += patches;
     }
 }
 
 /* Whole pictures, or tiles. */
-static void mark_whole(marking *k, const tn_pictures *p)
+static void stamp_whole(stamping *k, const tn_pictures *p)
 {
     const multimodal *model = k->m->shape->media;
     tower_media all, one;
@@ -97,49 +97,49 @@ static void mark_whole(marking *k, const tn_pictures *p)
         uint64_t hash = mix_all(k->key, k->kind, one.sizes, 2 * (int64_t)sizeof *p->sizes);
         hash = mix_all(k->key, hash, one.places, places * (int64_t)sizeof *p->places);
         hash = mix_all(k->key, hash, p->pixels + i * each, each * (int64_t)sizeof *p->pixels);
-        mark(k, model->vision->tokens(model->vision_state, &one, NULL), hash);
+        stamp(k, model->vision->tokens(model->vision_state, &one, NULL), hash);
     }
 }
 
-static void mark_pictures(marking *k)
+static void stamp_pictures(stamping *k)
 {
     const tn_pictures *p = &k->m->pictures[k->kind];
     const multimodal *model = k->m->shape->media;
     if (p->features)
-        mark_features(k, p->features, p->feature_count);
+        stamp_features(k, p->features, p->feature_count);
     else if (p->pixels && model->vision && model->vision->largest)
-        mark_whole(k, p);
+        stamp_whole(k, p);
     else if (p->pixels && p->grids)
-        mark_grids(k, p);
+        stamp_grids(k, p);
 }
 
 /* All clips together: they are as long as the longest. */
-static void mark_sounds(marking *k)
+static void stamp_sounds(stamping *k)
 {
     const tn_sounds *s = &k->m->sounds;
     int64_t each = (int64_t)sizeof *s->mask, frames = s->count * s->frames;
     if (s->features) {
-        mark_features(k, s->features, s->feature_count);
+        stamp_features(k, s->features, s->feature_count);
         return;
     }
     uint64_t hash = mix_all(k->key, k->kind, s->mel, frames * s->bins * (int64_t)sizeof *s->mel);
     hash = mix_all(k->key, hash, s->mask, frames * each);
     hash = mix_all(k->key, hash, s->lengths, s->count * each);
-    mark(k, media_rows(k->m), hash);
+    stamp(k, media_rows(k->m), hash);
 }
 
-void marks_set(held_text *t, const media *m, uint64_t key)
+void prints_set(held_text *t, const media *m, uint64_t key)
 {
     for (int kind = MULTIMODAL_IMAGE; kind < MULTIMODAL_KINDS; kind++) {
-        marking k = {t, m, key, (multimodal_kind)kind, 0};
+        stamping k = {t, m, key, (multimodal_kind)kind, 0};
         if (m->given[kind] && kind == MULTIMODAL_SOUND)
-            mark_sounds(&k);
+            stamp_sounds(&k);
         else if (m->given[kind])
-            mark_pictures(&k);
+            stamp_pictures(&k);
     }
 }
 
-int64_t marks_token(const media *m, int64_t token, int64_t place)
+int64_t prints_token(const media *m, int64_t token, int64_t place)
 {
     if (token >= 0)
         return token;
