@@ -37,6 +37,8 @@ config_reader config_root(const config_file *file, tn_status *status, tn_error *
 
 /* A nested object. One that is absent has no keys; something else is an error, after which it is the same as c. */
 config_reader config_child(const config_reader *c, const char *key);
+/* A nested list as an object whose keys are its numbers: "0", "1", ... */
+config_reader config_child_list(const config_reader *c, const char *key);
 /* What it is nested in; of the file's own object, itself. */
 config_reader config_around(const config_reader *c);
 bool config_has(const config_reader *c, const char *key);

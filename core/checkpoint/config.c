@@ -18,6 +18,7 @@ struct config_node {
     config_file *file;
     const config_node *parent;
     const json_t *object; /* NULL: absent                                */
+    json_t *own;          /* the same, where it was made of a list          */
     char *path;           /* "" or "rope_scaling." : what stands before a key in messages */
     const char *name;     /* the last part of path                       */
     config_node *next;
@@ -67,24 +68,33 @@ static tn_status parse(config_file *file, tn_error *err)
     return TN_OK;
 }
 
+/* A list as an object whose keys are its numbers; NULL: out of memory. Owned. */
+static json_t *number_keys(const json_t *list)
+{
+    json_t *object = json_object(), *value;
+    size_t i;
+    bool failed = !object;
+    json_array_foreach (list, i, value) {
+        char key[24];
+        snprintf(key, sizeof key, "%zu", i);
+        failed = failed || json_object_set(object, key, value) != 0;
+    }
+    if (failed)
+        json_decref(object);
+    return failed ? NULL : object;
+}
+
 /* What a file holds must be an object; or a list, which becomes one whose keys are its numbers. */
 static tn_status take_form(config_file *file, bool list, tn_error *err)
 {
     if (list ? !json_is_array(file->json) : !json_is_object(file->json))
         return tn_fail(err, TN_E_INPUT, file->path, "is not a JSON %s", list ? "list" : "object");
-    json_t *object = list ? json_object() : NULL, *value;
-    size_t i;
-    bool failed = list && !object;
-    json_array_foreach (object ? file->json : NULL, i, value) {
-        char key[24];
-        snprintf(key, sizeof key, "%zu", i);
-        failed |= json_object_set(object, key, value) != 0;
-    }
-    if (object) {
-        json_decref(file->json);
-        file->json = object;
-    }
-    return failed ? tn_fail(err, TN_E_MEMORY, file->path, "out of memory") : TN_OK;
+    json_t *object = list ? number_keys(file->json) : json_incref(file->json);
+    if (!object)
+        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory");
+    json_decref(file->json);
+    file->json = object;
+    return TN_OK;
 }
 
 /* Of object, which is taken, or of what the file holds where it is NULL. */
@@ -130,6 +140,7 @@ void config_close(config_file *file)
         return;
     for (config_node *node = file->nodes, *next; node; node = next) {
         next = node->next;
+        json_decref(node->own);
         free(node->path);
         free(node);
     }
@@ -219,6 +230,16 @@ const char *config_key(const config_reader *c, int64_t index)
     return json_object_iter_key(at);
 }
 
+/* The node of key that is there already, or NULL. */
+static const config_node *find_node(const config_reader *c, const char *key)
+{
+    size_t length = strlen(key);
+    for (const config_node *known = c->node->file->nodes; known; known = known->next)
+        if (known->parent == c->node && !strncmp(known->name, key, length) && !strcmp(known->name + length, "."))
+            return known;
+    return NULL;
+}
+
 config_reader config_child(const config_reader *c, const char *key)
 {
     const json_t *value = find(c, key);
@@ -226,13 +247,28 @@ config_reader config_child(const config_reader *c, const char *key)
         fail_type(c, key, -1, value, "an object");
     if (*c->status != TN_OK)
         return *c;
-    size_t length = strlen(key);
-    for (const config_node *known = c->node->file->nodes; known; known = known->next)
-        if (known->parent == c->node && !strncmp(known->name, key, length) && !strcmp(known->name + length, "."))
-            return (config_reader){known, c->status, c->err};
-    const config_node *child = add_node(c->node->file, c->node, key, value);
-    if (!child)
+    const config_node *child = find_node(c, key);
+    if (!child && !(child = add_node(c->node->file, c->node, key, value)))
         fail(c, TN_E_MEMORY, "out of memory");
+    return (config_reader){child ? child : c->node, c->status, c->err};
+}
+
+config_reader config_child_list(const config_reader *c, const char *key)
+{
+    const json_t *value = find(c, key);
+    if (value && !json_is_array(value))
+        fail_type(c, key, -1, value, "a list");
+    const config_node *known = *c->status == TN_OK ? find_node(c, key) : c->node;
+    if (known)
+        return (config_reader){known, c->status, c->err};
+    json_t *object = value ? number_keys(value) : NULL;
+    config_node *child = object || !value ? add_node(c->node->file, c->node, key, object) : NULL;
+    if (child)
+        child->own = object;
+    else {
+        json_decref(object);
+        fail(c, TN_E_MEMORY, "out of memory");
+    }
     return (config_reader){child ? child : c->node, c->status, c->err};
 }
 

@@ -32,6 +32,7 @@ const eager_op *eager_find(tn_op op)
         &eager_rms_match,
         &eager_embedding_bag,
         &eager_choose_keys,
+        &eager_depthwise,
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i]->op == op)

@@ -20,7 +20,7 @@ extern const eager_op eager_rms_norm, eager_add_rms_norm, eager_layer_norm, eage
     eager_moe_experts, eager_linear, eager_grouped_matmul, eager_attention, eager_embedding, eager_add, eager_glu,
     eager_cache_append, eager_softcap, eager_act, eager_scale, eager_clamp, eager_copy, eager_row_scale,
     eager_short_conv, eager_gated_delta_rule, eager_selective_scan, eager_embedding_bag, eager_stream_mix,
-    eager_stream_add, eager_stream_mean, eager_rms_match, eager_choose_keys;
+    eager_stream_add, eager_stream_mean, eager_rms_match, eager_choose_keys, eager_depthwise;
 
 /* cpu.c: the built-in device, which performs these, and that opened: it has one unit and needs no queue. */
 extern const tn_device eager_cpu;

@@ -33,6 +33,27 @@ void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
         r->q_scale = tn_tensor_dense(in->device_scale, TN_F32, 1, (int64_t[]){in->rows * tokens});
     if (in->shape->learnt.count)
         r->learnt = tn_tensor_dense(in->device_learnt, TN_I64, 1, (int64_t[]){in->rows * tokens});
+    /* Memory is asked for as if all tokens were marks. */
+    int64_t marked = !in->shape->marks.count ? 0 : r->arena->measuring ? in->rows * tokens : in->marked;
+    r->marks = tn_tensor_dense(in->device_marks, TN_I64, 1, &marked);
+    r->mark_slot = tn_tensor_dense(in->device_mark_slot, TN_I32, 2, (int64_t[]){1, marked});
+}
+
+/* Which tokens are marks. */
+static tn_status upload_marks(chunk_inputs *in, int64_t tokens, tn_error *err)
+{
+    const marked_ids *m = &in->shape->marks;
+    in->marked = 0;
+    for (int64_t i = 0; i < in->rows * tokens; i++)
+        if (in->ids[i] >= m->first && in->ids[i] - m->first < m->count) {
+            in->marks[in->marked] = in->ids[i] - m->first;
+            in->mark_slot[in->marked++] = (int32_t)i;
+        }
+    size_t count = (size_t)in->marked;
+    tn_status status = device_upload(in->device, in->device_marks, in->marks, count * sizeof *in->marks, err);
+    if (status == TN_OK)
+        status = device_upload(in->device, in->device_mark_slot, in->mark_slot, count * sizeof *in->mark_slot, err);
+    return status;
 }
 
 void chunk_near(chunk_inputs *in, int64_t at, int64_t tokens, int64_t first)
@@ -114,6 +135,8 @@ tn_status chunk_upload(chunk_inputs *in, const chunk_part *parts, int64_t part_c
         status = upload_scale(in, parts, part_count, err);
     if (status == TN_OK && in->shape->learnt.count)
         status = upload_learnt(in, tokens, err);
+    if (status == TN_OK && in->shape->marks.count)
+        status = upload_marks(in, tokens, err);
     return status;
 }
 
@@ -131,7 +154,10 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
     in->scale = malloc(count * sizeof *in->scale);
     in->learnt = malloc(count * sizeof *in->learnt);
     in->near = malloc(count * sizeof *in->near);
-    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale || !in->learnt || !in->near)
+    in->marks = malloc(count * sizeof *in->marks);
+    in->mark_slot = malloc(count * sizeof *in->mark_slot);
+    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale || !in->learnt || !in->near ||
+        !in->marks || !in->mark_slot)
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
     tn_status status = device_alloc(device, count * sizeof(int64_t), &in->device_ids, err);
     if (status == TN_OK)
@@ -142,6 +168,10 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
         status = device_alloc(device, count * sizeof *in->near, &in->device_near, err);
     if (status == TN_OK && shape->learnt.count)
         status = device_alloc(device, count * sizeof *in->learnt, &in->device_learnt, err);
+    if (status == TN_OK && shape->marks.count)
+        status = device_alloc(device, count * sizeof *in->marks, &in->device_marks, err);
+    if (status == TN_OK && shape->marks.count)
+        status = device_alloc(device, count * sizeof *in->mark_slot, &in->device_mark_slot, err);
     for (int32_t i = 0; i < shape->rope_count && status == TN_OK; i++) {
         status = device_alloc(device, table_bytes(in, i), &in->device_cos[i], err);
         if (status == TN_OK)
@@ -160,6 +190,8 @@ void chunk_close(chunk_inputs *in)
     device_free(in->device, in->device_scale, count * sizeof(float));
     device_free(in->device, in->device_learnt, count * sizeof *in->learnt);
     device_free(in->device, in->device_near, count * sizeof *in->near);
+    device_free(in->device, in->device_marks, count * sizeof *in->marks);
+    device_free(in->device, in->device_mark_slot, count * sizeof *in->mark_slot);
     for (int32_t i = 0; i < in->shape->rope_count; i++) {
         device_free(in->device, in->device_cos[i], table_bytes(in, i));
         device_free(in->device, in->device_sin[i], table_bytes(in, i));
@@ -171,5 +203,7 @@ void chunk_close(chunk_inputs *in)
     free(in->scale);
     free(in->learnt);
     free(in->near);
+    free(in->marks);
+    free(in->mark_slot);
     *in = (chunk_inputs){0};
 }

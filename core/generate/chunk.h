@@ -17,9 +17,12 @@ typedef struct chunk_inputs {
     bool has_near;
     float *scale;
     int64_t *learnt; /* rows of a table of learnt positions                                            */
-    char *tables;    /* [2][B,chunk,R] in the tables' dtype                                          */
-    void *device_ids, *device_index, *device_scale, *device_learnt, *device_near, *device_cos[MODEL_ROPES],
-        *device_sin[MODEL_ROPES];
+    int64_t *marks;  /* graph_run.marks, marked of them                                                */
+    int32_t *mark_slot;
+    int64_t marked;
+    char *tables; /* [2][B,chunk,R] in the tables' dtype                                          */
+    void *device_ids, *device_index, *device_scale, *device_learnt, *device_near, *device_marks, *device_mark_slot,
+        *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
 } chunk_inputs;
 
 tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,

@@ -289,11 +289,13 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
     if (b->status != TN_OK)
         return false;
     char full[NAME_SIZE];
+    int32_t file_ndim = form->file ? form->file_ndim : ndim;
+    const int64_t *file = form->file ? form->file : want;
     if (!tensor_name(module, name, full)) {
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!find_tensor(b, full, out) && !promise_tensor(b, module, name, full, dtype, ndim, want, out)) {
+    if (!find_tensor(b, full, out) && !promise_tensor(b, module, name, full, dtype, file_ndim, file, out)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
@@ -301,14 +303,16 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         build_fail(b, TN_E_INPUT, full, "has dtype %s, expected f32, bf16 or f16", tn_dtype_name(out->dtype));
         return false;
     }
-    if (!has_shape(out, ndim, want)) {
+    if (!has_shape(out, file_ndim, file)) {
         char got[128], implied[128];
         tensor_shape_text(out->ndim, out->shape, got, sizeof got);
-        tensor_shape_text(ndim, want, implied, sizeof implied);
+        tensor_shape_text(file_ndim, file, implied, sizeof implied);
         build_fail(b, TN_E_INPUT, full, "has shape %s in %s, config.json implies %s", got,
                    shards_file_of(b->weights, full), implied);
         return false;
     }
+    if (form->file)
+        *out = tn_tensor_dense(out->data, out->dtype, ndim, want);
     const void *placed = form->turned ? NULL : shards_used(b->weights, full, dtype);
     if (placed) /* one copy for all                                                               */
         *out = tn_tensor_dense((void *)(uintptr_t)placed, dtype, ndim, shape);

@@ -71,11 +71,14 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
 /* The element of the tensor "<module path>.<name>", which has no other: ndim 0 or 1. In the model's dtype. */
 bool build_number(graph_builder *b, graph_module *module, const char *name, int32_t ndim, float *out);
 
-/* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's), or with its last two dimensions
- * changed over: the file has them in the other order, shape is that of the result. */
+/* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's); with its last two dimensions
+ * changed over: the file has them in the other order, shape is that of the result; or, before that, seen with other
+ * dimensions than those of the file, which are file (NULL: they are the same). */
 typedef struct build_form {
     tn_dtype dtype;
     bool turned;
+    int32_t file_ndim;
+    const int64_t *file;
 } build_form;
 bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                      const build_form *form, tn_tensor *out);

@@ -271,7 +271,8 @@ static void read_tokens(const config_reader *config, multimodal *m)
     m->pad = config_i64(&text, "pad_token_id", 0, 0, config_i64(&text, "vocab_size", 262144, 1, INT32_MAX) - 1);
 }
 
-static const tower_beside beside = {knows, sight, marks, read_tokens, true};
+static const tower_beside beside = {
+    .knows = knows, .sight = sight, .marks = marks, .read_tokens = read_tokens, .centred = true};
 
 const tower_kind vision_gemma4 = {"gemma4_vision",       build, free_tower, gemma4_vision_tokens, gemma4_vision_forward,
                                   gemma4_vision_largest, false, &beside};

@@ -182,9 +182,12 @@ static const build_alias beside_names[] = {{"vision_tower.", "vision_tower.visio
 
 static bool has_tower(const graph_builder *b, const config_reader *config, const tower_kind *tower)
 {
+    const char *part = tower->beside->part;
     bool there = shards_is_record(b->weights);
-    for (size_t i = 0; i < shards_count(b->weights) && !there; i++)
-        there = models_stands_beside(shards_name(b->weights, i));
+    for (size_t i = 0; i < shards_count(b->weights) && !there; i++) {
+        const char *name = shards_name(b->weights, i);
+        there = part ? strstr(name, part) != NULL : models_stands_beside(name);
+    }
     return there && tower->beside->knows(config);
 }
 
@@ -220,6 +223,7 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
         if (m->vision->beside->read_tokens)
             m->vision->beside->read_tokens(config, m);
         s->shape.media = m;
+        s->shape.marks = m->embedded;
         s->shape.near_pictures = m->sight == SIGHT_NEAR;
     }
     if (b->status == TN_OK)
@@ -233,6 +237,8 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
 static void multimodal_forward(graph_run *r, const void *state)
 {
     const multimodal_state *s = state;
+    if (r->marks.shape[0] > 0)
+        r->mark_rows = s->media.vision->beside->embed(r, s->media.vision_state, &r->marks);
     s->flow->forward(r, s->text);
 }
 

@@ -37,6 +37,7 @@ typedef struct multimodal {
     bool replaced; /* tokens that stand for pictures and sounds count as the token `pad` wherever they are        */
     int64_t pad;
     const tower_marks *marks; /* in prompts, beside the tokens of a picture; NULL: none                        */
+    marked_ids embedded;      /* by tower_beside.embed                                                  */
     bool one_axis;            /* positions count tokens, whatever these stand for                       */
     bool one_picture_token;   /* frames of a video are image tokens between video_start and video_end    */
     int64_t video_start, video_end;

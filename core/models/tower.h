@@ -79,13 +79,16 @@ typedef struct tower_beside {
     multimodal_sight (*sight)(const void *state);
     const tower_marks *(*marks)(const void *state); /* as long as the state; NULL: none                      */
     void (*read_tokens)(const config_reader *config, struct multimodal *m); /* beside the picture's; NULL: none */
-    bool centred; /* pixels of 0 to 1 become -1 to 1, before they are rounded to the model's dtype             */
+    bool centred;     /* pixels of 0 to 1 become -1 to 1, before they are rounded to the model's dtype             */
+    const char *part; /* of a tensor's name, without which a file has no such tower; NULL: of any beside a text model */
+    /* Rows [n,H] of the marks that ids [n] name, of those of multimodal.embedded; NULL: there are none. */
+    tn_tensor (*embed)(graph_run *r, const void *state, const tn_tensor *ids);
 } tower_beside;
 
 extern const tower_kind vision_qwen2_vl, vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe,
     vision_qwen3_5, vision_qwen3_5_moe, vision_qwen3_omni_moe, vision_glm4v, vision_glm4v_moe;
-extern const tower_kind vision_vit;    /* built of the whole model's config, under its root; name: its model_type */
-extern const tower_kind vision_gemma4; /* likewise                                                        */
+extern const tower_kind vision_vit; /* built of the whole model's config, under its root; name: its model_type */
+extern const tower_kind vision_gemma4, vision_gemma3n; /* likewise                                        */
 extern const tower_kind audio_qwen2_5_omni, audio_qwen3_omni_moe;
 
 #endif

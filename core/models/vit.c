@@ -311,6 +311,6 @@ static bool knows(const config_reader *config)
     return projector && vit_family_of(config_str(&vision, "model_type", projector->tower)) != NULL;
 }
 
-static const tower_beside beside = {knows, vit_sight, vit_marks, NULL, false};
+static const tower_beside beside = {.knows = knows, .sight = vit_sight, .marks = vit_marks};
 
 const tower_kind vision_vit = {"vit", vit_build, vit_free, vit_tokens, vit_forward, vit_largest, false, &beside};

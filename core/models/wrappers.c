@@ -18,14 +18,10 @@ static const build_alias thinker[] = {{"", "thinker."}, {0}};
         type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, tower, key, id               \
     }
 #define SEEING(type, name, inner, key, id) SEEING_BY(&vision_vit, type, name, inner, key, id)
-#define TEXT_OF(type, name, inner)                                                                                     \
-    {                                                                                                                  \
-        type, name "ForConditionalGeneration", "text_config", inner, beside_towers, true, NULL, NULL, 0                \
-    }
 
 static const model_wrapper wrappers[] = {
     SEEING("gemma3", "Gemma3", "gemma3_text", "image_token_index", 262144),
-    TEXT_OF("gemma3n", "Gemma3n", "gemma3n_text"),
+    SEEING_BY(&vision_gemma3n, "gemma3n", "Gemma3n", "gemma3n_text", "image_token_id", 262145),
     SEEING_BY(&vision_gemma4, "gemma4", "Gemma4", "gemma4_text", "image_token_id", 258880),
     SEEING("internvl", "InternVL", "qwen2", "image_token_id", 151667),
     SEEING("llama4", "Llama4", "llama4_text", "image_token_index", 200092),

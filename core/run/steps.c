@@ -241,6 +241,11 @@ void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids
     perform_step(r, TN_OP_EMBEDDING_BAG, site, RUN_TENSORS(ids, weights), RUN_TENSORS(y));
 }
 
+void steps_depthwise(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *y)
+{
+    perform_step(r, TN_OP_DEPTHWISE, site, RUN_TENSORS(x), RUN_TENSORS(y));
+}
+
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
     if (site)

@@ -36,6 +36,11 @@ typedef struct learnt_positions {
     int64_t count, offset;
 } learnt_positions;
 
+/* Ids whose embedding is not that of the text model's table, but what its tower makes of them. count 0: none. */
+typedef struct marked_ids {
+    int64_t first, count;
+} marked_ids;
+
 /* What the session must know of a model. Owned by the architecture's state. */
 typedef struct model_shape {
     int64_t layers, hidden, vocab, max_positions;
@@ -44,6 +49,7 @@ typedef struct model_shape {
     int32_t rope_count;
     q_scale_params q_scale;
     learnt_positions learnt;
+    marked_ids marks;
     bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
     bool near_pictures; /* tokens of a picture see each other in layers with a window alone, which still holds for
                            those before them                                                               */
@@ -97,6 +103,9 @@ typedef struct graph_run {
     tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
     tn_tensor q_scale;                            /* [B*T] f32: factor of queries, where the model has one          */
     tn_tensor learnt;                             /* [B*T] i64: rows of a table of learnt positions                  */
+    tn_tensor marks;                              /* [n] i64: which of model_shape.marks tokens of this call are    */
+    tn_tensor mark_slot;                          /* [1,n] i32: which of the B*T rows each becomes                   */
+    tn_tensor mark_rows;                          /* [n,H]: what the model made of them; no rows: nothing             */
     tn_tensor layer_inputs;                       /* [B*T,...]: what layers read beside h, where the model's first
                                                      stage makes such a thing                                      */
     run_segment *segment;                         /* of each token one; narrowed with the run                        */
@@ -146,6 +155,8 @@ void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids
                          const tn_tensor *y);
 /* x [B,T,K,D] to where slot [B,T] says in to [B,C,K,D]. */
 void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to);
+/* Every channel of x [lines, places, A] filtered on its own: y. */
+void steps_depthwise(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *y);
 /* SOFTCAP, ACT, SCALE, CLAMP in place; site: the step's (build_step), NULL: there is none. */
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x);
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s); /* rows of x [T,A] */
@@ -166,8 +177,8 @@ void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, cons
  * the last layer gave. The capture sees each once. */
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
-/* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; rows of table [n,H]
- * by ids [T] i64 to y [T,H]; whether rows are added behind a layer, and adding them. */
+/* Pictures and sounds (steps_media.c): marks and features in the rows of h [B*T,H] that stand for them; rows of table
+ * [n,H] by ids [T] i64 to y [T,H]; whether rows are added behind a layer, and adding them. */
 void steps_media_embed(graph_run *r, const tn_tensor *h);
 void steps_gather(graph_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *y);
 /* The same with ids and f32 weights [T,k]: the sum of weights times rows. */

@@ -1,15 +1,22 @@
 /* Rows of pictures and sounds among those of a text model. */
 #include "run/steps.h"
 
+/* Rows in the place of those of h that slot names. */
+static void replace(graph_run *r, const tn_tensor *rows, const tn_tensor *slot, const tn_tensor *h)
+{
+    int64_t width = h->shape[1], count = rows->shape[0];
+    if (r->status != TN_OK || count == 0)
+        return;
+    tn_tensor from = steps_view(rows, 4, (int64_t[]){1, count, 1, width});
+    tn_tensor to = steps_view(h, 4, (int64_t[]){1, h->shape[0], 1, width});
+    steps_place(r, &from, slot, &to);
+}
+
 void steps_media_embed(graph_run *r, const tn_tensor *h)
 {
-    const run_media *m = r->media;
-    if (!m || r->status != TN_OK || m->features.shape[0] == 0)
-        return;
-    int64_t width = h->shape[1], count = m->features.shape[0];
-    tn_tensor rows = steps_view(&m->features, 4, (int64_t[]){1, count, 1, width});
-    tn_tensor to = steps_view(h, 4, (int64_t[]){1, h->shape[0], 1, width});
-    steps_place(r, &rows, &m->slot, &to);
+    replace(r, &r->mark_rows, &r->mark_slot, h);
+    if (r->media)
+        replace(r, &r->media->features, &r->media->slot, h);
 }
 
 bool steps_media_deepens(const graph_run *r, int64_t layer)

@@ -137,8 +137,9 @@ typedef enum tn_dim {
     TN_DIM_WINDOW = 13,
     TN_DIM_HEAD_V = 14,
     TN_DIM_CHUNK = 15,   /* attention: keys of other chunks of this many positions are not seen  */
-    TN_DIM_TAPS = 16,    /* SHORT_CONV: width of the filter                                      */
+    TN_DIM_TAPS = 16,    /* SHORT_CONV: width of the filter; DEPTHWISE: its sides                */
     TN_DIM_STREAMS = 17, /* of residuals                                                        */
+    TN_DIM_STRIDE = 18,  /* DEPTHWISE: places of x from one of y to the next                     */
     TN_DIM_MAX = 32
 } tn_dim;
 

@@ -119,8 +119,12 @@ typedef enum tn_op {
     TN_OP_CHOOSE_KEYS = 84, /* in q [B,T,N,D], k [B,S,1,D], w [B,T,N], q_index, kv_index as ATTENTION; out chosen
                                [B,T,S] i32: 1 for the TN_DIM_TOP_K keys s, of those that query t sees, with the largest
                                sum_n w_n max(0, q_n k_s), in f32; 0 for the others                */
-    TN_OP_RMS_MATCH = 83    /* in x, like [T,A]; out rows of x with the root mean square of those of like, as if
-                               that of x were at least sqrt(TN_NUM_EPS); may alias               */
+    /* in x [S,T,A], lines of places; out y [S',T',A] of each g-th line and place, g TN_DIM_STRIDE: each channel
+     * filtered by its own square of f by f weights, f TN_DIM_TAPS, TN_ROLE_WEIGHT [f*f,A], the sum in f32. x has zeros
+     * around it, as many as the squares of y reach, of an odd number one more behind than before. */
+    TN_OP_DEPTHWISE = 85,
+    TN_OP_RMS_MATCH = 83 /* in x, like [T,A]; out rows of x with the root mean square of those of like, as if
+                            that of x were at least sqrt(TN_NUM_EPS); may alias               */
 } tn_op;
 
 /* count tensors of one role: 0, 1, or one per expert. Borrowed from the model, read-only. */
