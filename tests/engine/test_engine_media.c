@@ -247,10 +247,19 @@ static void ended(const heard *h)
     ck_assert_int_eq(h->count, ANSWER);
 }
 
-static const char *const names[] = {"qwen2_5_vl",      "qwen3_vl",   "qwen3_5",  "gemma3", "gemma4",
-                                    "llava",           "llava_next", "mistral3", "llama4", "qwen3_omni_moe_thinker",
+static const char *const names[] = {"qwen2_5_vl",
+                                    "qwen3_vl",
+                                    "qwen3_5",
+                                    "gemma3",
+                                    "gemma4",
+                                    "llava",
+                                    "llava_next",
+                                    "mistral3",
+                                    "llama4",
+                                    "gemma3n",
+                                    "qwen3_omni_moe_thinker",
                                     "qwen2_5_vl_video"};
-enum { CASES = sizeof names / sizeof *names, PICTURES = 9 }; /* the first ones have nothing but pictures     */
+enum { CASES = sizeof names / sizeof *names, PICTURES = 10 }; /* the first ones have nothing but pictures     */
 
 /* Two of the case among texts; budget: prompt tokens of a step. */
 static void among(const char *name, int64_t budget, bool whole)
