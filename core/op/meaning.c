@@ -16,9 +16,9 @@ static const char *const act_names[] = {
 static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax", "topk_sigmoid", "sparsemixer"};
 static const char *const layout_names[] = {"?",          "split",      "gate_up", "up_gate", "expert_list",
                                            "stacked_oi", "stacked_io", "list_io", "up_down", "pairs_io"};
-static const char *const dim_names[] = {"width",      "hidden",   "inter",   "out",   "head",         "rotary",
-                                        "q_heads",    "kv_heads", "experts", "top_k", "shared_inter", "groups",
-                                        "top_groups", "window",   "head_v",  "chunk", "taps",         "streams"};
+static const char *const dim_names[] = {
+    "width",        "hidden", "inter",      "out",    "head",   "rotary", "q_heads", "kv_heads", "experts", "top_k",
+    "shared_inter", "groups", "top_groups", "window", "head_v", "chunk",  "taps",    "streams",  "stride"};
 static const char *const feature_names[] = {
     "bias",         "renorm",        "shared_expert", "shared_gate", "correction_bias", "groups",
     "route_scale",  "f32_routing",   "f32_router",    "sparsity",    "partial",         "mrope",

@@ -69,6 +69,10 @@ static const struct {
      "{\"image_processor_type\": \"Gemma4ImageProcessor\", \"patch_size\": 2, \"pooling_kernel_size\": 3, "
      "\"max_soft_tokens\": 70}",
      "<P>", "a<P>b", "a<|vision_start|>" TEN TEN TEN TEN TEN TEN "<|vision_end|>b"},
+    {"gemma3n",
+     "{\"image_processor_type\": \"SiglipImageProcessorFast\", \"size\": {\"height\": 64, \"width\": 96}, "
+     "\"resample\": 2, \"do_normalize\": false}",
+     "<P>", "a<P>b", "a\n\n<start_of_image><P><P><P><P><end_of_image>\n\nb"},
     /* Two lines of two tiles and the whole picture, each of four rows; or that alone. */
     {"llama4", LLAMA4_TILES("4"), "<P>", "a<|image|>b",
      "a<|image_start|><P><P><P><P><|tile_x_separator|><P><P><P><P><|tile_y_separator|>"
@@ -105,6 +109,8 @@ START_TEST(marks_of_the_processor)
     size_t length;
     tn_error err = TN_ERROR_INIT;
     tempdir_put(folder, "preprocessor_config.json", cases[_i].processor);
+    if (!strcmp(cases[_i].model, "gemma3n"))
+        broken_json(folder, "config.json", "image_token_id", "5");
     tn_tokenizer *t = tokenizer(folder, cases[_i].token);
     tn_model *m = test_model(folder, .dtype = "f32");
     tn_media *media = tn_media_images(m, files, 1, &err);

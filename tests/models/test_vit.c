@@ -15,9 +15,9 @@
 
 #define MODELS "tests/data/models/"
 
-static const char *const cases[] = {"llava",  "llava_next", "mistral3",       "internvl",
-                                    "gemma3", "paligemma",  "gemma4_clipped", "llama4"};
-enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, GEMMA4, LLAMA4, CASES };
+static const char *const cases[] = {"llava",     "llava_next",     "mistral3", "internvl", "gemma3",
+                                    "paligemma", "gemma4_clipped", "llama4",   "gemma3n"};
+enum { LLAVA, LLAVA_NEXT, MISTRAL3, INTERNVL, GEMMA3, PALIGEMMA, GEMMA4, LLAMA4, GEMMA3N, CASES };
 
 /* A case's tensors, and a batch of them. */
 typedef struct given {
@@ -256,6 +256,9 @@ START_TEST(tiles_in_one_row)
 }
 END_TEST
 
+/* A tower of one block. */
+#define UIR(more) "[[{\"block_type\": \"uir\", \"out_chs\": 8, " more "}]]"
+
 /* What config.json says, taken away or changed; words: what the error names, NULL: the model opens. */
 static const struct {
     int which;
@@ -329,6 +332,25 @@ static const struct {
     {LLAMA4, "vision_config/vision_output_dim", NULL, "is 7680, the rows there are 40 wide"},
     {LLAMA4, "vision_config/num_attention_heads", "16", "of a multiple of 4"},
     {LLAMA4, "vision_config/patch_size", "3", "patch_embedding.linear.weight"},
+    {GEMMA3N, "vision_config/model_args", "null", "vision_soft_tokens_per_image"},
+    {GEMMA3N, "vision_config/model_args/channel_multiplier", "0.5", "channel_multiplier"},
+    {GEMMA3N, "vision_config/model_args/stem_size", "16", "conv_stem.conv.weight"},
+    {GEMMA3N, "vision_config/model_args/msfa_output_resolution", "3", "is 4, the tower makes 3 by 3 of a picture"},
+    {GEMMA3N, "vision_config/model_args/block_args", "[]", "has 0 stages"},
+    {GEMMA3N, "vision_config/model_args/block_args", "[[]]", "has 0 stages"},
+    {GEMMA3N, "vision_config/model_args/block_args", "{}", "must be a list"},
+    {GEMMA3N, "vision_config/model_args/block_args", "[[3]]", "block_args.0.0' must be an object"},
+    {GEMMA3N, "vision_config/model_args/block_args", "[[{\"block_type\": \"ir\"}]]", "block_args.0.0.block_type"},
+    {GEMMA3N, "vision_config/model_args/block_args", "[[{\"block_type\": \"uir\"}]]", "block_args.0.0.out_chs"},
+    {GEMMA3N, "vision_config/model_args/block_args", UIR("\"stride\": 1"), "does not begin with stride 2"},
+    {GEMMA3N, "vision_config/model_args/block_args", UIR("\"stride\": 2, \"dw_kernel_size_mid\": 0"), "no filter"},
+    {GEMMA3N, "vision_config/model_args/block_args", UIR("\"stride\": 2, \"se_ratio\": 0.25"), "se_ratio"},
+    {GEMMA3N, "vision_config/model_args/block_args", UIR("\"stride\": 2, \"exp_ratio\": -1"), "exp_ratio"},
+    {GEMMA3N, "vision_config/model_args/block_args", UIR("\"stride\": 2, \"pooling\": 1"), "pooling"},
+    {GEMMA3N, "vision_config/model_args/block_args", UIR("\"stride\": 2"), "has 1 stages"},
+    {GEMMA3N, "vision_config/rms_norm_eps", "7", "rms_norm_eps"},
+    {GEMMA3N, "vision_config/vocab_size", "5", "embed_vision.embedding.weight"},
+    {GEMMA3N, "vision_config/vocab_offset", "-1", "vocab_offset"},
 };
 
 START_TEST(a_key)
@@ -366,6 +388,9 @@ static const struct {
     {MISTRAL3, "vision_config/model_type", NULL},
     {INTERNVL, "vision_config/model_type", NULL},
     {LLAVA, "vision_config/model_type", NULL},
+    {GEMMA3N, "vision_config/model_type", NULL},
+    {GEMMA3N, "vision_config/architecture", NULL},
+    {GEMMA3N, "vision_config/num_classes", "7"},
 };
 
 START_TEST(a_key_that_says_nothing)
@@ -383,12 +408,18 @@ START_TEST(a_key_that_says_nothing)
 END_TEST
 
 /* Another tower is left unread, and said so; pictures are refused then. */
+static const struct {
+    int which;
+    const char *key, *value;
+} unknown[] = {{LLAVA, "vision_config/model_type", "\"other_vision_model\""},
+               {GEMMA3N, "vision_config/architecture", "\"mobilenetv5_base\""}};
+
 START_TEST(a_tower_that_is_unknown)
 {
-    char *folder = broken_copy("llava");
+    char *folder = broken_copy(cases[unknown[_i].which]);
     tn_error err = TN_ERROR_INIT;
-    const given *g = take(LLAVA);
-    broken_json(folder, "config.json", "vision_config/model_type", "\"other_vision_model\"");
+    const given *g = take(unknown[_i].which);
+    broken_json(folder, "config.json", unknown[_i].key, unknown[_i].value);
     ck_assert_int_eq(run(g, folder, "cpu", NULL, &err), TN_E_INPUT);
     suite_expect_in(err.message, "the model has no tokens for images");
     suite_expect_in(tn_notice_get(0), ": its text model is used; what sees and hears beside it is not read");
@@ -401,7 +432,8 @@ int main(void)
     tcase_add_loop_test(c, the_same_far_away, 0, CASES);
     tcase_add_loop_test(c, a_key, 0, sizeof keys / sizeof *keys);
     tcase_add_loop_test(c, a_key_that_says_nothing, 0, sizeof silent / sizeof *silent);
-    suite_add(c, pictures_that_do_not_fit, sizes_that_do_not_fit, tiles_in_one_row, a_tower_that_is_unknown,
-              places_that_do_not_fit, patches_in_another_order, frames_are_pictures);
+    tcase_add_loop_test(c, a_tower_that_is_unknown, 0, sizeof unknown / sizeof *unknown);
+    suite_add(c, pictures_that_do_not_fit, sizes_that_do_not_fit, tiles_in_one_row, places_that_do_not_fit,
+              patches_in_another_order, frames_are_pictures);
     return suite_run();
 }

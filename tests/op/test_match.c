@@ -445,7 +445,7 @@ START_TEST(every_enumerator_has_a_name)
         ck_assert_str_eq(tn_axis_value_name((tn_axis)axis, last[axis] + 1), "?");
         ck_assert_str_eq(tn_axis_value_name((tn_axis)axis, -1), "?");
     }
-    for (int dim = 0; dim <= TN_DIM_STREAMS; dim++)
+    for (int dim = 0; dim <= TN_DIM_STRIDE; dim++)
         ck_assert_str_ne(tn_dim_name((tn_dim)dim), "?");
     for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_F32_RESULT; bit <<= 1)
         ck_assert_str_ne(tn_feature_name(bit), "?");
