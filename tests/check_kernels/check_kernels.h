@@ -130,6 +130,10 @@ void group_end(check_state *s);
  * check_declined asks for itself. */
 bool check_left_out(check_state *s, check_case *c);
 
+/* Will the next case of the group be left out? Then it has been, and need not be made: most take longer to draw and to
+ * compute in double than to run. */
+bool check_pass_over(check_state *s);
+
 /* Runs the case on the tier: three placements between guard pages with one, two and three threads; compares with want,
  * with the plain C tier, and with eager within the declared tolerance. On a device: two placements, compared with each
  * other and with the CPU's eager, within the tolerance that a kernel declares, or that core has for devices. Frees the

@@ -113,6 +113,8 @@ static const shape long_shapes[] = {{520, 800, 200, 0, true}, {300, 1600, 450, 1
 
 static void check_shape(check_state *s, tn_dtype dtype, const shape *one)
 {
+    if (check_pass_over(s))
+        return;
     check_case c = open_case(dtype, one);
     random_state r = {(uint64_t)(one->tokens + one->out)};
     fill(&c, one);

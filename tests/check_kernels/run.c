@@ -308,10 +308,22 @@ bool check_has_backward(check_state *s, const check_case *c, const tn_impl *impl
 
 /* The first of a group is run, and those that follow begin elsewhere in each: cases vary in loops, and no value of one
  * shall be left out of all. */
+static bool is_left_out(const check_state *s)
+{
+    return !group_wanted(s) || (s->group_seen > 0 && (s->groups + s->group_seen) % s->every != 0);
+}
+
+bool check_pass_over(check_state *s)
+{
+    bool out = is_left_out(s);
+    s->group_seen += out;
+    return out;
+}
+
 bool check_left_out(check_state *s, check_case *c)
 {
-    int64_t seen = s->group_seen++;
-    bool out = !group_wanted(s) || (seen > 0 && (s->groups + seen) % s->every != 0);
+    bool out = is_left_out(s);
+    s->group_seen++;
     if (out)
         case_free(c);
     return out;
