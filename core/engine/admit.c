@@ -117,7 +117,10 @@ bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
             return false;
         }
         bool itself = e->running[youngest] == s;
-        put_back(e, youngest);
+        if (e->running[youngest]->ended) /* in this step: nothing is to be computed again                */
+            admit_leave(e, youngest);
+        else
+            put_back(e, youngest);
         if (itself)
             return false;
         tn_error_clear(&err);
