@@ -7,12 +7,4 @@
 set -eu
 build=${1:-build}
 [ $# -eq 0 ] || shift
-command -v python3 >/dev/null || {
-    echo 'bench-peers: python3 is missing; install it with its venv module (Debian: python3-venv)' >&2
-    exit 1
-}
-case " $* " in
-*' --tables '* | *' --help '* | *' -h '*) ;;
-*) scripts/bench_peers/install.sh "$build/peers" ;;
-esac
-exec python3 scripts/bench_peers/run.py "$build" "$@"
+exec scripts/bench_peers/begin.sh bench_peers "$build" 'llama openvino torch' "$@"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs the programs that `make bench-peers` compares with, all from PyPI, into FOLDER and nowhere else: llama.cpp
-# (its sources come with the package llama-cpp-python), OpenVINO GenAI, and torch with transformers. What cannot be had
-# is said and left out. What is there stays as it is: remove its folder for another version.
-# usage: [JOBS=N] scripts/bench_peers/install.sh FOLDER [llama|openvino|torch...]
+# Installs the programs that `make bench-peers` and `make bench-serve` compare with, all from PyPI, into FOLDER and nowhere
+# else: llama.cpp (its sources come with the package llama-cpp-python) with llama-bench or its server, OpenVINO GenAI, and
+# torch with transformers. What cannot be had is said and left out. What is there stays as it is: remove its folder for
+# another version.
+# usage: [JOBS=N] scripts/bench_peers/install.sh FOLDER [llama|llama-server|openvino|torch...]
 set -u
 folder=${1:-build/peers}
 [ $# -eq 0 ] || shift
@@ -11,7 +12,7 @@ mkdir -p "$folder" && folder=$(cd "$folder" && pwd) || exit 1
 jobs=${JOBS:-$(nproc)}
 
 absent() {
-    echo "bench-peers: $1 is left out: $2; see $folder/$1.log" >&2
+    echo "peers: $1 is left out: $2; see $folder/$1.log" >&2
 }
 
 # A virtual environment of its own, with these packages.
@@ -34,14 +35,16 @@ llama_sources() {
     rm -rf "$package" download
 }
 
-llama() {
-    [ ! -x "$folder/llama/build/bin/llama-bench" ] || return 0
+# One of its programs; the server without its page, which would be fetched from elsewhere.
+llama_program() {
+    [ ! -x "$folder/llama/build/bin/$1" ] || return 0
     command -v cmake >/dev/null || { echo 'cmake is missing' && return 1; }
     llama_sources && cd "$folder/llama" &&
         cmake -S src -B build -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_OPENMP=ON \
             -DGGML_CPU_REPACK=ON -DGGML_LLAMAFILE=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF \
-            -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TOOLS=ON &&
-        cmake --build build -j "$jobs" --target llama-bench
+            -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF \
+            -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_TOOLS=ON &&
+        cmake --build build -j "$jobs" --target "$1"
 }
 
 openvino() {
@@ -56,13 +59,14 @@ torch() {
 
 for peer in "$@"; do
     case $peer in
-    llama | openvino | torch)
-        echo "bench-peers: $peer" >&2
-        ($peer) >"$folder/$peer.log" 2>&1 || absent "$peer" 'it could not be installed'
-        ;;
+    llama) install='llama_program llama-bench' ;;
+    llama-server) install='llama_program llama-server' ;;
+    openvino | torch) install=$peer ;;
     *)
-        echo "usage: scripts/bench_peers/install.sh FOLDER [llama|openvino|torch...]" >&2
+        echo "usage: scripts/bench_peers/install.sh FOLDER [llama|llama-server|openvino|torch...]" >&2
         exit 2
         ;;
     esac
+    echo "peers: $peer" >&2
+    ($install) >"$folder/$peer.log" 2>&1 || absent "$peer" 'it could not be installed'
 done

@@ -9,22 +9,16 @@ import argparse
 import collections
 import json
 import os
-import shutil
 import statistics
 import struct
-import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from common import HERE, Failed, Files, add_line, be_urgent, lines_of, numbers, output_of, say, span, split_name, write_page
+
 NAMES = {"tenon": "Tenon", "none": "without kernels", "llama": "llama.cpp", "openvino": "OpenVINO", "torch": "torch"}
 PEERS = ["llama", "openvino", "torch"]
 OPENVINO_READS = ("llama", "qwen3")  # model types of GGUF files
-TYPES = ("Q4_K_M", "Q8_0")  # "qwen3-0.6b.Q4_K_M": the checkpoint, written by tenon quantize; all programs read that file
-
-
-def numbers(text):
-    return [int(n) for n in text.split(",") if n]
 
 
 def arguments():
@@ -46,88 +40,14 @@ def arguments():
     return p.parse_args()
 
 
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def split_name(model):
-    """The checkpoint, and the type that it is quantised to or None."""
-    base, _, kind = model.rpartition(".")
-    return (base, kind) if kind in TYPES else (model, None)
-
-
-class Failed(Exception):
-    pass
-
-
-URGENT = False
-
-
-def own_session():
-    """The scheduler weighs sessions, whatever the nice of a process: each program gets one of its own."""
-    os.setsid()
-    if URGENT:
-        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
-            file.write("-15")
-
-
-def output_of(command, timeout=3600):
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout,
-                              preexec_fn=own_session, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Failed(str(error)) from error
-    if done.returncode < 0:
-        raise Failed(f"ended by signal {-done.returncode}")
-    if done.returncode:
-        raise Failed((done.stderr.strip().splitlines() or ["no message"])[-1][:200])
-    return done.stdout
-
-
-class Bench:
+class Bench(Files):
     def __init__(self, options):
+        super().__init__(options.build)
         self.o = options
-        self.peers = os.path.join(options.build, "peers")
         self.results = os.path.join(self.peers, "results.jsonl")
         self.failed = collections.Counter()  # what failed twice is not tried again
 
-    def path(self, *parts):
-        return os.path.join(self.o.build, *parts)
-
     # ---- files -----------------------------------------------------------------------------------
-
-    def checkpoint(self, model):
-        base, kind = split_name(model)
-        file = self.path("bench", model + ".gguf")
-        if kind and not os.path.exists(file):
-            say(f"bench-peers: writing {file}")
-            output_of([self.path("tenon"), "quantize", self.checkpoint(base), file, "--type", kind, "--quiet"])
-        if kind:
-            return file
-        folder = self.path("bench", model)
-        if not os.path.isdir(folder):
-            say(f"bench-peers: writing {folder}")
-            shutil.rmtree(folder + ".part", ignore_errors=True)
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
-            output_of([self.path("tests", "make_checkpoint"), "--like", model, folder + ".part"])
-            os.rename(folder + ".part", folder)
-        return folder
-
-    def model_type(self, model):
-        with open(os.path.join(self.checkpoint(split_name(model)[0]), "config.json"), encoding="utf-8") as file:
-            return json.load(file)["model_type"]
-
-    def gguf(self, model, dtype):
-        if split_name(model)[1]:
-            return self.checkpoint(model)
-        file = os.path.join(self.peers, "models", f"{model}.{dtype}.gguf")
-        if not os.path.exists(file):
-            say(f"bench-peers: writing {file}")
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            python = sys.executable if dtype == "bf16" else os.path.join(self.peers, "openvino", "bin", "python")
-            output_of([python, os.path.join(HERE, "gguf.py"), self.checkpoint(model), file]
-                      + (["f16"] if dtype == "f16" else []))
-        return file
 
     def prepare(self):
         for model in self.o.models.split(","):
@@ -161,9 +81,6 @@ class Bench:
         extra["start_seconds"] = self.start(model, threads)
         return [("tenon", self.tenon_version(), results["tenon"], extra), ("none", "", results["none"], {})]
 
-    def tenon_version(self):
-        return output_of([self.path("tenon"), "--version"]).split()[1]
-
     def start(self, model, threads):
         """Seconds of a whole process that computes the logits of one token."""
         ids, logits = (os.path.join(self.peers, name) for name in ("ids.safetensors", "logits.safetensors"))
@@ -185,8 +102,7 @@ class Bench:
         if self.o.prompts:
             for r in json.loads(output_of(common + ["-n", "0", "-p", ",".join(map(str, self.o.prompts))])):
                 rates[f"prompt {r['n_prompt']}"] = r["avg_ts"]
-        with open(os.path.join(self.peers, "llama", "version"), encoding="utf-8") as file:
-            return [("llama", "of llama-cpp-python " + file.read().strip(), rates, {})]
+        return [("llama", self.llama_version(), rates, {})]
 
     def python_peer(self, name, what, threads):
         command = [os.path.join(self.peers, name, "bin", "python"), os.path.join(HERE, name + "_peer.py"), what,
@@ -209,23 +125,22 @@ class Bench:
             return False
         if peer == "torch" and split_name(model)[1]:
             return False
-        return peer != "openvino" or self.model_type(model) in OPENVINO_READS
+        return peer != "openvino" or self.config(model)["model_type"] in OPENVINO_READS
 
     # ---- rounds ----------------------------------------------------------------------------------
 
     def one(self, engine, model, threads, number):
-        now = json.loads(output_of([self.path("tests", "measure_machine"), str(threads)]))
+        now = self.machine(threads)
         try:
             measured = getattr(self, engine)(model, threads)
         except (Failed, ValueError, KeyError, IndexError, OSError) as error:
-            say(f"bench-peers: {NAMES[engine]} on {model} is left out: {error}")
+            say(f"{NAMES[engine]} on {model} is left out: {error}")
             self.failed[engine, model, threads] += 1
             return
         for name, version, rates, extra in measured:
             line = {"model": model, "threads": threads, "engine": name, "version": version, "rates": rates, "machine": now,
                     **extra}
-            with open(self.results, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            add_line(self.results, line)
             say(f"round {number + 1}, {threads} thread{'s' * (threads > 1)}, {model}, {NAMES[name]}, read "
                 f"{now['read_gb_per_second']:.1f} GB/s: " + ", ".join(f"{k} {v:.1f}" for k, v in rates.items()))
 
@@ -246,16 +161,9 @@ class Bench:
 
     # ---- tables ----------------------------------------------------------------------------------
 
-    def read(self):
-        with open(self.results, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-
     def write(self):
-        page = "\n".join(tables(self.read()))
-        with open(self.path("bench-peers.md"), "w", encoding="utf-8") as file:
-            file.write(page + "\n")
-        if self.o.write:
-            put_between_markers(self.o.write, page)
+        page = "\n".join(tables(lines_of(self.results)))
+        write_page(page, self.path("bench-peers.md"), "peers: make bench-peers", self.o.write)
         return page
 
 
@@ -265,11 +173,6 @@ def versions_of(lines):
         if line["version"]:
             versions[line["engine"]] = line["version"]
     return "; ".join(f"{NAMES[e]} {v}" for e, v in sorted(versions.items(), key=lambda item: list(NAMES).index(item[0])))
-
-
-def span(values, digits=0):
-    low, high = min(values), max(values)
-    return f"{low:.{digits}f}" if f"{low:.{digits}f}" == f"{high:.{digits}f}" else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def rate_text(rate):
@@ -345,23 +248,10 @@ def tables(lines):
         yield from model_table(model, [l for l in lines if l["model"] == model])
 
 
-def put_between_markers(path, text):
-    with open(path, encoding="utf-8") as file:
-        page = file.read()
-    begin, end = "<!-- measured peers: make bench-peers -->", "<!-- end of measured peers -->"
-    if begin not in page or end not in page:
-        sys.exit(f"bench-peers: {path} has no markers '{begin}' and '{end}'")
-    head, rest = page.split(begin, 1)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(head + begin + "\n\n" + text + "\n\n" + end + rest.split(end, 1)[1])
-
-
 def main():
-    global URGENT
     bench = Bench(arguments())
-    URGENT = bench.o.urgent
-    if URGENT and (os.geteuid() != 0 or not os.path.exists("/proc/self/autogroup")):
-        sys.exit("bench-peers: --urgent needs root and a kernel that weighs sessions (/proc/self/autogroup)")
+    if bench.o.urgent:
+        be_urgent()
     if bench.o.prepare:
         return bench.prepare()
     if not bench.o.tables:
