@@ -216,7 +216,7 @@ syntax: $(BUILD)/api/api_calls.h ## has the compiler read the C files of the tes
 # What is found where something may be missing (scripts/setup.sh), and what it says then.
 SPARED_TESTS := $(notdir $(basename $(wildcard tests/plugin/test_*.c))) test_confine test_describe test_cli_check test_cli_kernels \
   test_cli_in_use test_cli_profile test_cli_usage \
-  $(addprefix test_,$(addsuffix .sh,abi bench_peers completion exports headers manual serve setup tidy))
+  $(addprefix test_,$(addsuffix .sh,abi bench_peers bench_serve completion exports headers manual serve setup tidy))
 check-without: tests ## builds and tests without libseccomp, graphviz, zsh, ...: what a machine may lack, hidden
 	@scripts/without.sh '$(MAKE_COMMAND)' $(BUILD)/without $(BUILD) $(SPARED_TESTS)
 
@@ -271,6 +271,10 @@ bench-kernels: tests ## times the kernels against the machine's ceilings, and wr
 # ARGS: what scripts/bench_peers/run.py --help has, such as ARGS='--models qwen3-0.6b --rounds 1'.
 bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures beside llama.cpp, OpenVINO and torch, installed in build/; writes docs/performance.md
 	@scripts/bench_peers.sh $(BUILD) --write docs/performance.md $(ARGS)
+
+# ARGS: what scripts/bench_serve/run.py --help has, such as ARGS='--models qwen3-0.6b --streams 1,16'.
+bench-serve: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine $(TOOL)/check_grammar ## measures tenon serve beside llama-server and OpenVINO, installed in build/; writes docs/performance.md
+	@scripts/bench_serve.sh $(BUILD) --write docs/performance.md $(ARGS)
 
 # ARGS: what scripts/bench_tokenizers.py --help has, such as ARGS='--tokenizer FOLDER --write docs/performance.md'.
 bench-tokenizers: $(LIB) ## times the tokenizer beside the package tokenizers, installed in build/
