@@ -134,23 +134,30 @@ async def prefix(port, head, tails):
 
 
 async def beside(port, prompt, longs, most):
-    """Between the tokens of a stream, while a second client sends long prompts one after the other."""
-    answer, windows = Answer(), []
-    decoding = asyncio.ensure_future(complete(port, prompt, most, answer))
+    """Between the tokens of a stream, which begins again when it ends, while a second client sends long prompts one after the
+    other."""
+    answers, windows = [], []
+
+    async def decode():
+        while True:
+            answers.append(Answer())
+            await complete(port, prompt, most, answers[-1])
+
+    decoding = asyncio.ensure_future(decode())
     try:
-        while len(answer.pieces) < 8 and not decoding.done():
+        while sum(len(answer.pieces) for answer in answers) < 8 and not decoding.done():
             await asyncio.sleep(0.05)
         for ids in longs:
             other = (await complete(port, ids, 1)).read()
             windows.append((other.begin, other.begin + other.first))
         if decoding.done():
             await decoding
-            raise Refused("the stream ended before the long prompts were answered")
     finally:
         decoding.cancel()
         await asyncio.gather(decoding, return_exceptions=True)
-    times = answer.read().times
-    gaps = [b - a for begin, end in windows for a, b in zip(times, times[1:]) if begin <= (a + b) / 2 <= end]
+    gaps = []
+    for times in (answer.read().times for answer in answers):
+        gaps += [b - a for begin, end in windows for a, b in zip(times, times[1:]) if begin <= (a + b) / 2 <= end]
     if not gaps:
         raise Refused("the stream got no token while the long prompts were computed")
     return {"between": quantile(gaps, 0.5), "between_p99": quantile(gaps, 0.99), "steps": len(gaps)}

@@ -71,7 +71,7 @@ measures() {
     for file in "$build"/*; do
         [ "${file##*/}" = peers ] || ln -s "$file" "$tmp/build/" || return 1
     done
-    python3 $run "$tmp/build" --models models/demo --sides tenon,openvino --streams 1,3 --prompt 12 --answer 8 --shared 100 --long 300 \
+    python3 $run "$tmp/build" --models models/demo --sides tenon,openvino --streams 1,3 --prompt 12 --answer 8 --shared 100 --long 1500 \
         --rounds 1 2>"$tmp/said" || { cat "$tmp/said"; return 1; }
     grep -q 'OpenVINO is left out with demo' "$tmp/said" && ! grep -q 'Tenon.*left out' "$tmp/said" || { cat "$tmp/said"; return 1; }
     for name in 'streams 1' 'streams 3' prefix beside bench mask; do
