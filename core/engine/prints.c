@@ -8,14 +8,14 @@
 #include <sys/random.h>
 
 /* A polynomial in the key, modulo the prime 2^61 - 1: of two different lists of n words the values are the same for at
- * most n of all keys. */
+ * most n of all keys. The numbers that stand for them may be a little above the prime. */
 static const uint64_t prime = (UINT64_C(1) << 61) - 1;
 
 static uint64_t mix(uint64_t key, uint64_t hash, uint32_t word)
 {
     __extension__ unsigned __int128 product = (unsigned __int128)hash * key;
     uint64_t sum = (uint64_t)(product & prime) + (uint64_t)(product >> 61) + word + 1;
-    return sum % prime;
+    return (sum & prime) + (sum >> 61);
 }
 
 static uint64_t mix_all(uint64_t key, uint64_t hash, const void *data, int64_t bytes)

@@ -405,31 +405,21 @@ static void build_projector(graph_builder *b, const config_reader *vision, graph
     t->plain = parts_norm(b, m, "embedding_post_projection_norm", &kind, t->text_hidden, false);
 }
 
-static void free_tower(void *state)
-{
-    gemma3n_tower *t = state;
-    if (t)
-        free(t->blocks);
-    free(t);
-}
-
 static void *build(graph_builder *b, graph_module *root, const char *name, const config_reader *config,
                    int64_t text_hidden)
 {
     const config_reader vision = config_child(config, "vision_config");
-    gemma3n_tower *t = b->status == TN_OK ? calloc(1, sizeof *t) : NULL;
+    gemma3n_tower *t = calloc(1, sizeof *t + MAX_BLOCKS * sizeof *t->blocks);
     (void)name;
-    if (t && (t->blocks = calloc(MAX_BLOCKS, sizeof *t->blocks))) {
-        t->text_hidden = text_hidden;
-        read_blocks(config, &vision, t);
-        build_tower(b, root, t);
-        build_projector(b, &vision, root, t);
-    } else if (b->status == TN_OK) {
-        build_fail(b, TN_E_MEMORY, "graph", "out of memory for a vision tower");
-    }
+    if (!t)
+        return build_fail(b, TN_E_MEMORY, "graph", "out of memory for a vision tower");
+    t->text_hidden = text_hidden;
+    read_blocks(config, &vision, t);
+    build_tower(b, root, t);
+    build_projector(b, &vision, root, t);
     if (b->status == TN_OK)
         return t;
-    free_tower(t);
+    free(t);
     return NULL;
 }
 
@@ -467,9 +457,18 @@ static void read_tokens(const config_reader *config, multimodal *m)
     m->embedded = (marked_ids){first, count < below ? count : below};
 }
 
-static const tower_beside beside = {
-    knows, sight, marks, read_tokens, false, "embed_vision.embedding_projection.", gemma3n_vision_embed};
+static const tower_beside beside = {.knows = knows,
+                                    .sight = sight,
+                                    .marks = marks,
+                                    .read_tokens = read_tokens,
+                                    .part = "embed_vision.embedding_projection.",
+                                    .needs = TN_OP_DEPTHWISE,
+                                    .embed = gemma3n_vision_embed};
 
-const tower_kind vision_gemma3n = {
-    "gemma3n_vision",       build, free_tower, gemma3n_vision_tokens, gemma3n_vision_forward,
-    gemma3n_vision_largest, false, &beside};
+const tower_kind vision_gemma3n = {.name = "gemma3n_vision",
+                                   .build = build,
+                                   .free_state = free,
+                                   .tokens = gemma3n_vision_tokens,
+                                   .forward = gemma3n_vision_forward,
+                                   .largest = gemma3n_vision_largest,
+                                   .beside = &beside};

@@ -49,7 +49,6 @@ typedef struct gemma3n_block {
 
 typedef struct gemma3n_tower {
     gemma3n_conv stem;
-    gemma3n_block *blocks;
     int64_t count, stages;
     int64_t fused; /* channels of the last two stages                                                       */
     int64_t side;  /* of the square of rows that a picture becomes                                   */
@@ -58,6 +57,7 @@ typedef struct gemma3n_tower {
     tn_tensor marks; /* [vocab_size, GEMMA3N_VISION_WIDTH]: embeddings of ids                                 */
     const tn_site *copy, *root;
     int64_t text_hidden;
+    gemma3n_block blocks[]; /* [count]                                                                 */
 } gemma3n_tower;
 
 /* gemma3n_vision_run.c */

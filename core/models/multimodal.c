@@ -1,6 +1,7 @@
 /* Models that see and hear: their tree, and how a text model runs inside one. */
 #include "models/multimodal.h"
 
+#include "base/notices.h"
 #include "models/vit.h"
 
 #include <stdlib.h>
@@ -180,6 +181,16 @@ static const build_alias beside_names[] = {{"vision_tower.", "vision_tower.visio
                                            {"image_newline", "model.image_newline"},
                                            {0}};
 
+static bool has_what_it_needs(const graph_builder *b, tn_op needs)
+{
+    tn_site site = {.size = sizeof site, .op = needs, .path = "towers"};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
+    if (needs == TN_OP_NONE || device_supports(b->device, &site, NULL) == TN_OK)
+        return true;
+    notices_add("device %s does not perform %s, which the tower needs", b->device->ops->name, tn_op_name(needs));
+    return false;
+}
+
 static bool has_tower(const graph_builder *b, const config_reader *config, const tower_kind *tower)
 {
     const char *part = tower->beside->part;
@@ -188,7 +199,7 @@ static bool has_tower(const graph_builder *b, const config_reader *config, const
         const char *name = shards_name(b->weights, i);
         there = part ? strstr(name, part) != NULL : models_stands_beside(name);
     }
-    return there && tower->beside->knows(config);
+    return there && tower->beside->knows(config) && has_what_it_needs(b, tower->beside->needs);
 }
 
 void *multimodal_beside(graph_builder *b, const config_reader *config, const config_reader *inner,

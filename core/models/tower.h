@@ -81,6 +81,7 @@ typedef struct tower_beside {
     void (*read_tokens)(const config_reader *config, struct multimodal *m); /* beside the picture's; NULL: none */
     bool centred;     /* pixels of 0 to 1 become -1 to 1, before they are rounded to the model's dtype             */
     const char *part; /* of a tensor's name, without which a file has no such tower; NULL: of any beside a text model */
+    tn_op needs; /* beside what text models do: a device without it has the text model alone; TN_OP_NONE: nothing  */
     /* Rows [n,H] of the marks that ids [n] name, of those of multimodal.embedded; NULL: there are none. */
     tn_tensor (*embed)(graph_run *r, const void *state, const tn_tensor *ids);
 } tower_beside;

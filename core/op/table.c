@@ -388,7 +388,7 @@ static const op_row rows[] = {
     {STEP(TN_OP_STREAM_MEAN, "STREAM_MEAN"), .dims = BIT(TN_DIM_STREAMS), .in = {{.name = "x", .shape = "dZTA"}},
      .out = {{.name = "y", .shape = "dTA"}}},
     {STEP(TN_OP_DEPTHWISE, "DEPTHWISE"), .dims = BIT(TN_DIM_TAPS) | BIT(TN_DIM_STRIDE),
-     .in = {{.name = "x", .shape = "dBTA"}}, .out = {{.name = "y", .shape = "dBTA"}}},
+     .in = {{.name = "x", .shape = "dBTA"}}, .out = {{.name = "y", .shape = "dCSA"}}},
     {STEP(TN_OP_RMS_MATCH, "RMS_MATCH"), .nums = BIT(TN_NUM_EPS),
      .in = {{.name = "x", .shape = "dTA"}, {.name = "like", .shape = "dTA"}}, .out = {{.name = "y", .shape = "dTA"}},
      .in_place = 1},

@@ -12,7 +12,7 @@ import numpy
 import openvino
 import openvino_genai
 
-MOST_TOKENS = 512  # of a step: as many as Tenon and llama-server take
+MOST_TOKENS = 512  # of a step, as Tenon takes
 
 
 class Request:

@@ -27,7 +27,7 @@ TEXT = dict(
 IMAGE, BEGIN, END = 117, 100, 116
 
 
-def make_config(pictures):
+def make_config():
     vision = dict(
         model_type="gemma3n_vision", architecture="mobilenetv5_300m_enc", hidden_size=2048, vocab_size=4, vocab_offset=116,
         rms_norm_eps=1e-6, do_pooling=False, num_classes=2, initializer_range=0.02,
@@ -64,7 +64,7 @@ def make(folder, size=(64, 96), seed=5):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
-    written = make_config(2)
+    written = make_config()
     config = Gemma3nConfig.from_dict(copy.deepcopy(written))
     config._attn_implementation = "eager"
     model = Gemma3nForConditionalGeneration(config).eval()
