@@ -276,6 +276,13 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     return true;
 }
 
+bool build_performs(const graph_builder *b, tn_op op)
+{
+    tn_site site = {.size = sizeof site, .op = op, .path = "model"};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
+    return device_supports(b->device, &site, NULL) == TN_OK;
+}
+
 bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                      const build_form *form, tn_tensor *out)
 {

@@ -71,6 +71,9 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
 /* The element of the tensor "<module path>.<name>", which has no other: ndim 0 or 1. In the model's dtype. */
 bool build_number(graph_builder *b, graph_module *module, const char *name, int32_t ndim, float *out);
 
+/* Does the device perform the step in the model's dtype? For what a model may do without. */
+bool build_performs(const graph_builder *b, tn_op op);
+
 /* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's); with its last two dimensions
  * changed over: the file has them in the other order, shape is that of the result; or, before that, seen with other
  * dimensions than those of the file, which are file (NULL: they are the same). */

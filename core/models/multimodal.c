@@ -183,9 +183,7 @@ static const build_alias beside_names[] = {{"vision_tower.", "vision_tower.visio
 
 static bool has_what_it_needs(const graph_builder *b, tn_op needs)
 {
-    tn_site site = {.size = sizeof site, .op = needs, .path = "towers"};
-    site.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
-    if (needs == TN_OP_NONE || device_supports(b->device, &site, NULL) == TN_OK)
+    if (needs == TN_OP_NONE || build_performs(b, needs))
         return true;
     notices_add("device %s does not perform %s, which the tower needs", b->device->ops->name, tn_op_name(needs));
     return false;
