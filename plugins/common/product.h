@@ -69,6 +69,9 @@ typedef struct product_tile {
     const float *before;    /* sums of the elements before these, by tile_part; NULL: none            */
     product_fetch fetch[2]; /* of the first and of the second matrix, if there are two              */
     product_later *later;   /* this thread's                                                        */
+    char
+        *copy; /* where the rows are, or get by this call, in the order in which tiles take them; NULL: there is none */
+    bool copied; /* they are there, and w is not used                                                */
 } product_tile;
 
 /* For the 64 bytes at `byte` of a tile's rows. */
@@ -104,8 +107,8 @@ typedef struct product_variant {
     int32_t max_tokens;  /* the last one at most so many                                           */
     int32_t stretch;     /* elements along k that a tile takes at once, about; a multiple of 32    */
     int32_t block;       /* tokens whose panel of a stretch stays in the second cache              */
-    int32_t copies;      /* tokens from which tiles of copied rows are faster wherever the rows lie; 0: never */
-    int32_t copied;      /* the stretch of these: their copy stays in the first cache               */
+    int32_t copies;      /* tokens from which tiles take their rows from a copy in their order; 0: never */
+    int32_t copied;      /* the stretch of these: the tokens of a tile stay in the first cache       */
     void (*init)(product_kernels *kernels); /* overwrites the functions that this variant has         */
 } product_variant;
 

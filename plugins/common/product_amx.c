@@ -1,19 +1,22 @@
 /* Products of bf16 by the tiles of AMX: one instruction adds 16 rows times 32 elements times 16 tokens to 16 x 16 sums.
- * Rows of weights at equal distances are loaded from where they are mapped; a panel of pairs is what the instruction
- * wants of its other operand. Of the eight tiles four hold sums, of 32 rows and 32 tokens, so that each tile loaded is
- * used twice: 4 products (64 cycles) for 4 loads (32 cycles). Loads of tokens go past the first cache, where the rows
- * of weights stay. What becomes of a full tile's sums is done between the products of the next one. Few tokens take the
- * same instruction, so that their sums have its order. What else there is is AVX-512's. */
+ * Rows of weights at equal distances are loaded from where they are mapped, or from a copy in the order of tiles; a
+ * panel of pairs is what the instruction wants of its other operand. Of the eight tiles four hold sums, of 32 rows and
+ * 32 tokens, so that each tile loaded is used twice: 4 products (64 cycles) for 4 loads (32 cycles). What comes again
+ * with the next tile stays in the first cache, past which the other operand is loaded: rows where they are mapped stay,
+ * and copied ones go by while the tokens stay. What becomes of a full tile's sums is done between the products of the
+ * next one. Few tokens take the same instruction, so that their sums have its order. What else there is is AVX-512's.
+ */
 #include "amx.h"
 #include "product_avx512.h"
 
 #include <stddef.h>
 
-#define TILE 16              /* rows, pairs and tokens                                            */
-#define STEP 32              /* elements along k                                                  */
-#define BOTH (2 * TILE)      /* rows and tokens of a whole set of sums                            */
-#define LINE (4 * TILE)      /* bytes of a tile's row                                             */
-#define SUMS_LINE (2 * LINE) /* bytes from one row of sums to the next                            */
+#define TILE 16                 /* rows, pairs and tokens                                            */
+#define STEP 32                 /* elements along k                                                  */
+#define BOTH (2 * TILE)         /* rows and tokens of a whole set of sums                            */
+#define LINE (4 * TILE)         /* bytes of a tile's row                                             */
+#define SUMS_LINE (2 * LINE)    /* bytes from one row of sums to the next                            */
+#define COPY_STEP (BOTH * LINE) /* bytes of a tile's rows in their copy, for every step along k       */
 
 /* Tiles 0 to 3 are sums (first rows by first tokens, by second tokens; second rows likewise), 4 and 5 are weights,
  * 6 and 7 tokens. */
@@ -54,18 +57,42 @@ static void copy_pairs(const char *panel, int64_t n, int64_t line, char *to)
     memset(to + bytes, 0, (size_t)(TILE * line - bytes));
 }
 
-/* 16 or 32 rows (groups) by 16 or 32 tokens (vectors) by 32 elements. */
-INLINE void step(const tile_place a[2], int groups, const char *b, int64_t line, int vectors)
+/* Where a tile's rows come from: from where they lie; from there, and they are copied; from the copy. */
+typedef enum rows_way { IN_PLACE, COPYING, COPIED } rows_way;
+
+static rows_way way_of(const product_tile *tile)
 {
-    amx_load(4, a[0].first, a[0].stride);
-    amx_load_past(6, b, line);
+    return !tile->copy ? IN_PLACE : tile->copied ? COPIED : COPYING;
+}
+
+/* 16 or 32 rows (groups) by 16 or 32 tokens (vectors) by 32 elements. */
+INLINE void step(rows_way way, const tile_place a[2], char *copy, int groups, const char *b, int64_t line, int vectors)
+{
+    if (way == COPIED)
+        amx_load_past(4, copy, LINE);
+    else
+        amx_load(4, a[0].first, a[0].stride);
+    if (way == COPYING)
+        amx_store(4, copy, LINE);
+    if (way == IN_PLACE)
+        amx_load_past(6, b, line);
+    else
+        amx_load(6, b, line);
     amx_dot_bf16(0, 4, 6);
     if (vectors == 2) {
-        amx_load_past(7, b + LINE, line);
+        if (way == IN_PLACE)
+            amx_load_past(7, b + LINE, line);
+        else
+            amx_load(7, b + LINE, line);
         amx_dot_bf16(1, 4, 7);
     }
     if (groups == 2) {
-        amx_load(5, a[1].first, a[1].stride);
+        if (way == COPIED)
+            amx_load_past(5, copy + COPY_STEP / 2, LINE);
+        else
+            amx_load(5, a[1].first, a[1].stride);
+        if (way == COPYING)
+            amx_store(5, copy + COPY_STEP / 2, LINE);
         amx_dot_bf16(2, 5, 6);
     }
     if (groups == 2 && vectors == 2)
@@ -89,44 +116,6 @@ INLINE void sums_before(const float *before, int groups, int vectors)
         amx_load(2, before + TILE * BOTH, SUMS_LINE);
     if (groups == 2 && vectors == 2)
         amx_load(3, before + TILE * BOTH + TILE, SUMS_LINE);
-}
-
-/* sums[r][t] of 16 * groups rows and 16 * vectors tokens. */
-INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float sums[BOTH][BOTH])
-{
-    const void *const *w = tile->w;
-    const char *panel = tile->panel;
-    int64_t k = tile->k;
-    _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
-    int64_t line = vectors * LINE;
-    sums_before(tile->before, groups, vectors);
-    for (int64_t i = 0; i < k; i += STEP) {
-        int64_t n = k - i < STEP ? k - i : STEP;
-        const char *b = panel + i / 2 * line;
-        tile_place a[2];
-        for (int g = 0; g < groups; g++) {
-            const void *const *row = w + g * TILE;
-            a[g] = (tile_place){(const char *)row[0] + 2 * i, tile->row_step};
-            if (tile->row_step && n == STEP)
-                continue;
-            copy_rows(row, i, n, rows[g]);
-            a[g] = (tile_place){rows[g][0], LINE};
-        }
-        if (n < STEP) {
-            copy_pairs(b, n, line, pairs);
-            b = pairs;
-        }
-        product_fetch_lines(tile, 2 * i);
-        amx_written();
-        step(a, groups, b, line, vectors);
-    }
-    amx_store(0, sums, SUMS_LINE);
-    if (vectors == 2)
-        amx_store(1, sums[0] + TILE, SUMS_LINE);
-    if (groups == 2)
-        amx_store(2, sums[TILE], SUMS_LINE);
-    if (groups == 2 && vectors == 2)
-        amx_store(3, sums[TILE] + TILE, SUMS_LINE);
 }
 
 /* Pairs of bf16 as `pair` makes them, by the processor's own rounding: like the tiles' sums it takes denormals for
@@ -164,8 +153,9 @@ INLINE void glu_by_pairs(float sums[BOTH][BOTH], int vectors, const product_fini
  */
 typedef struct waiting {
     int32_t units, done;
-    int32_t which; /* of the sums                                                                  */
-    bool glu;
+    int32_t pace;     /* a power of two: steps of products for each unit                                 */
+    int32_t which;    /* of the sums                                                                  */
+    bool glu, stream; /* stream: whole lines go past the caches                                      */
     product_finish finish;
     float *h;
     _Alignas(64) float bias[BOTH];
@@ -201,6 +191,15 @@ static inline void turn_four(const float *at, const float *bias, __m512 out[4])
         out[t] = _mm512_add_ps(out[t], _mm512_load_ps(bias));
 }
 
+/* A line of results. Past the caches it need not be fetched only to be overwritten. */
+static inline void put_line(const waiting *w, void *to, __m512i line)
+{
+    if (w->stream && (uintptr_t)to % LINE == 0)
+        _mm512_stream_si512(to, line);
+    else
+        _mm512_storeu_si512(to, line);
+}
+
 /* All rows of four tokens. */
 static void out_unit(const waiting *w, int unit)
 {
@@ -211,10 +210,10 @@ static void out_unit(const waiting *w, int unit)
     for (int t = 0; t < 4; t++) {
         char *y = w->y[4 * unit + t];
         if (w->finish.dtype == TN_BF16) {
-            _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(second[t], first[t]));
+            put_line(w, y, (__m512i)_mm512_cvtne2ps_pbh(second[t], first[t]));
         } else {
-            _mm512_storeu_ps(y, first[t]);
-            _mm512_storeu_ps(y + LINE, second[t]);
+            put_line(w, y, _mm512_castps_si512(first[t]));
+            put_line(w, y + LINE, _mm512_castps_si512(second[t]));
         }
     }
 }
@@ -223,7 +222,7 @@ static __attribute__((noinline)) void finish_unit(waiting *w)
 {
     int unit = w->done++;
     if (w->glu)
-        _mm512_storeu_si512(w->h + unit * LANES, glu_pair(w->sums[w->which], unit / 2 * 2, unit % 2, &w->finish, TILE));
+        put_line(w, w->h + unit * LANES, glu_pair(w->sums[w->which], unit / 2 * 2, unit % 2, &w->finish, TILE));
     else
         out_unit(w, unit);
 }
@@ -233,6 +232,9 @@ static void finish_later_amx(product_later *later)
     waiting *w = (waiting *)(void *)later;
     while (w->done < w->units)
         finish_unit(w);
+    if (w->stream)
+        _mm_sfence();
+    w->stream = false;
 }
 
 static inline __m512 row_sums(float sums[BOTH][BOTH], const product_finish *finish, int32_t r, int32_t rows, int v)
@@ -270,57 +272,80 @@ INLINE void out_by_tokens(float sums[BOTH][BOTH], int vectors, const product_fin
     }
 }
 
-/* The sums of a whole tile; only_first: of its first sixteen rows. */
-INLINE void whole_tile(const product_tile *tile, bool only_first, float sums[BOTH][BOTH])
+/* sums[r][t] of 16 * groups rows and 16 * vectors tokens; even: all rows are at the tile's distance. What waits is
+ * finished meanwhile. */
+INLINE void tile_sums(const product_tile *tile, rows_way way, bool even, int groups, int vectors, float *sums)
 {
-    if (!only_first && tile->width == BOTH)
-        tile_sums(tile, 2, 2, sums);
-    else if (!only_first)
-        tile_sums(tile, 2, 1, sums);
-    else if (tile->width == BOTH)
-        tile_sums(tile, 1, 2, sums);
-    else
-        tile_sums(tile, 1, 1, sums);
+    waiting *later = (waiting *)(void *)tile->later;
+    const void *const *w = tile->w;
+    const char *b = tile->panel;
+    char *copy = tile->copy;
+    int64_t k = tile->k, line = vectors * LINE;
+    _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
+    sums_before(tile->before, groups, vectors);
+    for (int64_t i = 0; i < k; i += STEP) {
+        int64_t n = k - i < STEP ? k - i : STEP;
+        tile_place a[2] = {{NULL, 0}, {NULL, 0}};
+        for (int g = 0; g < groups && way != COPIED; g++) {
+            a[g] = (tile_place){(const char *)w[g * TILE] + 2 * i, tile->row_step};
+            if (even && n == STEP)
+                continue;
+            copy_rows(w + g * TILE, i, n, rows[g]);
+            a[g] = (tile_place){rows[g][0], LINE};
+        }
+        if (n < STEP) {
+            copy_pairs(b, n, line, pairs);
+            b = pairs;
+        }
+        product_fetch_lines(tile, 2 * i);
+        if (later->done < later->units && i / STEP % later->pace == 0)
+            finish_unit(later);
+        amx_written();
+        step(way, a, copy, groups, b, line, vectors);
+        b += TILE * line;
+        copy += copy ? COPY_STEP : 0;
+    }
+    amx_store(0, sums, SUMS_LINE);
+    if (vectors == 2)
+        amx_store(1, sums + TILE, SUMS_LINE);
+    if (groups == 2)
+        amx_store(2, sums + TILE * BOTH, SUMS_LINE);
+    if (groups == 2 && vectors == 2)
+        amx_store(3, sums + TILE * BOTH + TILE, SUMS_LINE);
+    amx_written();
 }
 
 static bool is_full(const product_tile *tile)
 {
-    return tile->width == BOTH && tile->row_step;
+    return tile->width == BOTH && (tile->row_step || way_of(tile) == COPIED);
 }
 
-/* The same of a full tile whose rows are loaded from where they are, and what waits is finished meanwhile. */
 static void full_tile(const product_tile *tile, float *sums)
 {
-    waiting *w = (waiting *)(void *)tile->later;
-    const char *b = tile->panel;
-    int64_t k = tile->k, whole = k / STEP * STEP;
-    tile_place a[2] = {{tile->w[0], tile->row_step}, {tile->w[TILE], tile->row_step}};
-    sums_before(tile->before, 2, 2);
-    for (int64_t i = 0; i < whole; i += STEP) {
-        product_fetch_lines(tile, 2 * i);
-        if (w->done < w->units)
-            finish_unit(w);
-        amx_written();
-        step(a, 2, b, SUMS_LINE, 2);
-        a[0].first += LINE;
-        a[1].first += LINE;
-        b += TILE * SUMS_LINE;
-    }
-    if (whole < k) {
-        _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
-        for (int g = 0; g < 2; g++) {
-            copy_rows(tile->w + g * TILE, whole, k - whole, rows[g]);
-            a[g] = (tile_place){rows[g][0], LINE};
-        }
-        copy_pairs(b, k - whole, SUMS_LINE, pairs);
-        amx_written();
-        step(a, 2, pairs, SUMS_LINE, 2);
-    }
-    amx_store(0, sums, SUMS_LINE);
-    amx_store(1, sums + TILE, SUMS_LINE);
-    amx_store(2, sums + TILE * BOTH, SUMS_LINE);
-    amx_store(3, sums + TILE * BOTH + TILE, SUMS_LINE);
-    amx_written();
+    rows_way way = way_of(tile);
+    if (way == IN_PLACE)
+        tile_sums(tile, IN_PLACE, true, 2, 2, sums);
+    else if (way == COPYING)
+        tile_sums(tile, COPYING, true, 2, 2, sums);
+    else
+        tile_sums(tile, COPIED, true, 2, 2, sums);
+}
+
+/* The sums of a whole tile; only_first: of its first sixteen rows. */
+static void whole_tile(const product_tile *tile, bool only_first, float sums[BOTH][BOTH])
+{
+    rows_way way = way_of(tile);
+    bool even = tile->row_step != 0;
+    if (!only_first && is_full(tile))
+        full_tile(tile, sums[0]);
+    else if (!only_first && tile->width == BOTH)
+        tile_sums(tile, way, even, 2, 2, sums[0]);
+    else if (!only_first)
+        tile_sums(tile, way, even, 2, 1, sums[0]);
+    else if (tile->width == BOTH)
+        tile_sums(tile, way, even, 1, 2, sums[0]);
+    else
+        tile_sums(tile, way, even, 1, 1, sums[0]);
 }
 
 /* Products whose results wait. */
@@ -328,9 +353,11 @@ static waiting *put_off(const product_tile *tile, const product_finish *finish)
 {
     waiting *w = (waiting *)(void *)tile->later;
     full_tile(tile, w->sums[!w->which][0]);
-    finish_later_amx(tile->later);
+    while (w->done < w->units)
+        finish_unit(w);
     w->which = !w->which;
     w->done = 0;
+    w->stream = tile->copy != NULL;
     w->finish = *finish;
     if (finish->bias) {
         memcpy(w->bias, finish->bias, sizeof w->bias);
@@ -341,10 +368,7 @@ static waiting *put_off(const product_tile *tile, const product_finish *finish)
 
 static void tile_part_amx(const product_tile *tile, float *sums)
 {
-    if (is_full(tile))
-        full_tile(tile, sums);
-    else
-        whole_tile(tile, false, (float(*)[BOTH])sums);
+    whole_tile(tile, false, (float(*)[BOTH])sums);
 }
 
 static void tile_glu_amx(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
@@ -354,6 +378,7 @@ static void tile_glu_amx(const product_tile *tile, const product_finish *finish,
         waiting *w = put_off(tile, finish);
         w->glu = true;
         w->units = TILE;
+        w->pace = 1;
         w->h = h;
         return;
     }
@@ -372,6 +397,7 @@ static void tile_out_amx(const product_tile *tile, const product_finish *finish,
         waiting *w = put_off(tile, finish);
         w->glu = false;
         w->units = BOTH / 4;
+        w->pace = 2;
         memcpy(w->y, y, sizeof w->y);
         return;
     }

@@ -14,6 +14,10 @@ enum { GATHERED_ROWS = 32 };
 /* Sums that wait for the next stretch of k, beside that stretch's panel in the second cache. */
 #define SUMS_BYTES (512 * 1024)
 
+/* Copied rows: of so many tiles at most, and so much; over so many elements along k in one go. Longer rows go in
+ * stretches. */
+enum { COPIED_TILES = 8, COPIED_LENGTH = 1536, COPIED_BYTES = 768 * 1024 };
+
 /* Elements along k that tiles take at once, `usual`: the rows of a tile stay in the first cache and the panel of a
  * block of tokens in the second. Half as much again in one go rather than in two. */
 static int64_t longest_stretch(int64_t usual)
@@ -27,13 +31,31 @@ static int64_t stretch_of(int64_t usual, int64_t k)
     return k <= longest_stretch(usual) ? k : ((k + parts - 1) / parts + 31) / 32 * 32;
 }
 
+/* Elements along k of which copies are made at once. */
+static int64_t copied_length(int64_t usual, int64_t k)
+{
+    return k <= COPIED_LENGTH ? k : stretch_of(usual, k);
+}
+
+/* Bytes of a tile's rows in their copy. */
+static int64_t copied_tile(int64_t length)
+{
+    return (length + 31) / 32 * 32 * PRODUCT_MAX_ROWS * 2;
+}
+
+/* An even number: gathered rows are those of two tiles of gates and ups. */
+static int64_t copied_tiles(int64_t length)
+{
+    return product_least(COPIED_BYTES / copied_tile(length) / 2 * 2, COPIED_TILES);
+}
+
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
     const product_variant *v = kernels->variant;
     int64_t rows = 2 * GATHERED_ROWS + v->rows,
             shortest = v->copies ? product_least(v->copied, v->stretch) : v->stretch;
     return (size_t)(rows * product_row_space(product_least(k, longest_stretch(v->stretch)))) +
-           (k > longest_stretch(shortest) ? SUMS_BYTES : 0);
+           (k > longest_stretch(shortest) ? SUMS_BYTES : 0) + (v->copies ? COPIED_BYTES : 0);
 }
 
 /* Where a tile's rows come from, of which it takes elements from .. from + n - 1 at the moment. Rows that lie side by
@@ -118,6 +140,7 @@ typedef struct tile_job {
     char *h; /* a panel                                                                             */
     int64_t h_token;
     product_later *later;
+    char *copies; /* tiles of copied rows, or NULL                                                  */
 } tile_job;
 
 /* What one tile of the job leaves: sums for the next stretch, or results of n rows from `row` on. */
@@ -148,16 +171,44 @@ static void end_tile(const tile_job *job, const product_tile *tile, const produc
     kernels->tile_out(tile, finish, n, y, m);
 }
 
-/* Part `part` of `parts` of the rows behind those at `row`, so many as a tile has. */
-static product_fetch fetch_part(const tile_job *job, const row_source *s, const k_range *k, int64_t row, int64_t part,
-                                int64_t parts)
+/* Part `part` of `parts` of `rows` rows from `row` on, from element i on. */
+static product_fetch fetch_part(const tile_job *job, const row_source *s, int64_t i, int64_t row, int64_t rows,
+                                int64_t part, int64_t parts)
 {
     const product_kernels *kernels = job->kernels;
-    int64_t size = product_element(kernels), step = kernels->variant->rows / job->sources;
-    int64_t rows = s->w->k_stride == 1 ? product_least(job->end - row - step, step) : 0;
-    int64_t from = rows > 0 ? rows * part / parts : 0, to = rows > 0 ? rows * (part + 1) / parts : 0;
-    return (product_fetch){product_at(kernels, s->w, row + step + from) + k->from * size, s->w->row_stride * size,
+    int64_t size = product_element(kernels);
+    rows = s->w->k_stride == 1 && rows > 0 ? rows : 0;
+    int64_t from = rows * part / parts, to = rows * (part + 1) / parts;
+    return (product_fetch){rows > 0 ? product_at(kernels, s->w, row + from) + i * size : NULL, s->w->row_stride * size,
                            (int32_t)(to - from), (int32_t)(product_native_element(kernels) / size / 2)};
+}
+
+/* Pointers to the rows of a tile, row .. row + n - 1 of each source, and how far apart they are. */
+static void find_rows(const tile_job *job, const k_range *k, int64_t row, int32_t n, const void **rows,
+                      product_tile *tile)
+{
+    int32_t each = job->kernels->variant->rows / job->sources;
+    for (int32_t j = 0; j < job->sources; j++)
+        tile_rows(job->kernels, &job->source[j], k, row, n, each, rows + j * each);
+    tile->w = rows;
+    tile->row_step = n < each ? 0 : (const char *)rows[1] - (const char *)rows[0];
+    if (job->sources == 2 && (const char *)rows[each + 1] - (const char *)rows[each] != tile->row_step)
+        tile->row_step = 0;
+}
+
+static const float *find_bias(const tile_job *job, int64_t row, int32_t n, float bias[PRODUCT_MAX_ROWS])
+{
+    int32_t each = job->kernels->variant->rows / job->sources;
+    const float *found = NULL;
+    for (int32_t j = 0; j < job->sources; j++)
+        if (product_widen_bias(job->kernels, job->source[j].w->bias, row, n, bias + j * each))
+            found = bias;
+    return found;
+}
+
+static product_finish finish_of(const tile_job *job, const float *bias)
+{
+    return (product_finish){job->sources == 2 ? job->kernels->dtype : job->out, job->act, bias};
 }
 
 /* Rows row .. row + n - 1 over one stretch; sums: where theirs are. */
@@ -166,24 +217,16 @@ static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, in
     const product_kernels *kernels = job->kernels;
     const void *rows[PRODUCT_MAX_ROWS] = {NULL};
     float bias[PRODUCT_MAX_ROWS] = {0};
-    int32_t each = kernels->variant->rows / job->sources;
     int64_t x_token = product_panel_token(kernels, job->k), native = product_native_element(kernels);
-    int64_t tiles = product_tiles(kernels, job->tokens), i = 0;
+    int64_t tiles = product_tiles(kernels, job->tokens), step = kernels->variant->rows / job->sources, i = 0;
+    int64_t behind = product_least(job->end - row - step, step);
     bool last = k->from + k->n == job->k;
-    product_finish finish = {job->sources == 2 ? kernels->dtype : job->out, job->act, NULL};
-    product_tile tile = {.w = rows, .k = k->n, .later = job->later};
-    for (int32_t j = 0; j < job->sources; j++) {
-        const row_source *from = &job->source[j];
-        tile_rows(kernels, from, k, row, n, each, rows + j * each);
-        if (product_widen_bias(kernels, from->w->bias, row, n, bias + j * each))
-            finish.bias = bias;
-    }
-    tile.row_step = n < each ? 0 : (const char *)rows[1] - (const char *)rows[0];
-    if (job->sources == 2 && (const char *)rows[each + 1] - (const char *)rows[each] != tile.row_step)
-        tile.row_step = 0;
+    const product_finish finish = finish_of(job, find_bias(job, row, n, bias));
+    product_tile tile = {.k = k->n, .later = job->later};
+    find_rows(job, k, row, n, rows, &tile);
     for (int64_t t = 0; t < job->tokens; i++) {
         for (int32_t j = 0; j < job->sources; j++)
-            tile.fetch[j] = fetch_part(job, &job->source[j], k, row, i, tiles);
+            tile.fetch[j] = fetch_part(job, &job->source[j], k->from, row + step, behind, i, tiles);
         tile.width = product_tile_width(kernels, job->tokens - t);
         tile.panel = job->b ? job->laid + t * product_panel_token(kernels, k->n)
                             : job->x + t * x_token + k->from * tile.width * native;
@@ -191,6 +234,82 @@ static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, in
         end_tile(job, &tile, &finish, row, n, t, last ? NULL : sums);
         sums += product_tile_sums(kernels);
         t += tile.width;
+    }
+}
+
+/* ---- tiles of copied rows ------------------------------------------------------------------------------
+ *
+ * A few rows are copied in the order of tiles, as they meet their first tokens, and stay in the second cache while all
+ * tokens go by, a tile of them in the first. Meanwhile the rows after them are fetched. Every other time the tokens
+ * come backwards, so that those that were last are still near. */
+
+/* Rows from .. end - 1 over elements along k. */
+typedef struct copied_rows {
+    int64_t row, end;
+    int64_t from, n;
+} copied_rows;
+
+/* What is behind them: the next elements of the same rows or the first of the next; none: no rows. */
+static copied_rows rows_behind(const tile_job *job, const copied_rows *c, int64_t rows)
+{
+    int64_t length = copied_length(job->stretch, job->k), from = c->from + c->n;
+    copied_rows next = {c->row, c->end, from, product_least(length, job->k - from)};
+    if (from == job->k)
+        next = (copied_rows){c->end, product_least(c->end + rows, job->end), 0, product_least(length, job->k)};
+    return next;
+}
+
+/* One tile of tokens, from t on, by all the rows, in stretches; first: these tokens bring the copy. */
+static void tokens_by_rows(const tile_job *job, const copied_rows *c, const copied_rows *next, int64_t t, int64_t done,
+                           bool first)
+{
+    const product_kernels *kernels = job->kernels;
+    int64_t step = kernels->variant->rows / job->sources, groups = (c->end - c->row + step - 1) / step;
+    int64_t stretch = stretch_of(job->stretch, c->n), native = product_native_element(kernels);
+    int64_t tile_sums = product_tile_sums(kernels), tiles = product_tiles(kernels, job->tokens), width;
+    const void *rows[PRODUCT_MAX_ROWS] = {NULL};
+    float bias[PRODUCT_MAX_ROWS] = {0};
+    product_tile tile = {.later = job->later, .copied = !first};
+    tile.width = product_tile_width(kernels, job->tokens - t);
+    width = tile.width;
+    for (int64_t i = 0; i < c->n; i += stretch) {
+        const k_range k = {c->from + i, product_least(stretch, c->n - i), product_row_space(stretch)};
+        tile.k = k.n;
+        tile.panel = job->x + t * product_panel_token(kernels, job->k) + k.from * width * native;
+        for (int64_t g = 0; g < groups; g++) {
+            int64_t row = c->row + g * step;
+            int32_t n = (int32_t)product_least(c->end - row, step);
+            float *sums = job->sums + (c->n == job->k ? g : g * tiles + t / kernels->variant->tile_tokens) * tile_sums;
+            tile.copy = job->copies + g * copied_tile(c->n) + i * kernels->variant->rows * native;
+            tile.before = k.from > 0 ? sums : NULL;
+            if (first)
+                find_rows(job, &k, row, n, rows, &tile);
+            for (int32_t j = 0; j < job->sources; j++)
+                tile.fetch[j] = fetch_part(job, &job->source[j], next->from + i, next->row,
+                                           i < next->n ? next->end - next->row : 0, done * groups + g, tiles * groups);
+            bool last = k.from + k.n == job->k;
+            const product_finish finish = finish_of(job, last ? find_bias(job, row, n, bias) : NULL);
+            end_tile(job, &tile, &finish, row, n, t, last ? NULL : sums);
+        }
+    }
+}
+
+static void tiles_of_copies(const tile_job *job)
+{
+    static _Thread_local bool backwards;
+    const product_kernels *kernels = job->kernels;
+    int64_t step = kernels->variant->rows / job->sources, tiles = product_tiles(kernels, job->tokens);
+    int64_t length = copied_length(job->stretch, job->k), most = copied_tiles(length) * step;
+    int64_t all = job->end - job->begin, blocks = product_most((all + most - 1) / most, 1);
+    int64_t rows = ((all + blocks - 1) / blocks + GATHERED_ROWS - 1) / GATHERED_ROWS * GATHERED_ROWS;
+    copied_rows now = {job->begin, product_least(job->begin + rows, job->end), 0, product_least(length, job->k)};
+    while (now.row < job->end) {
+        const copied_rows next = rows_behind(job, &now, rows);
+        for (int64_t i = 0; i < tiles; i++)
+            tokens_by_rows(job, &now, &next, (backwards ? tiles - 1 - i : i) * kernels->variant->tile_tokens, i,
+                           i == 0);
+        backwards = !backwards;
+        now = next;
     }
 }
 
@@ -221,7 +340,9 @@ static void do_tiles(const tile_job *given)
     memset(later.data, 0, PRODUCT_LATER_HEAD);
     with_later.later = &later;
     kernels->tiles_begin();
-    for (int64_t block = job->begin; block < job->end; block += rows)
+    if (job->copies)
+        tiles_of_copies(job);
+    for (int64_t block = job->begin; block < job->end && !job->copies; block += rows)
         for (int64_t from = 0; from < job->k; from += stretch) {
             int64_t n = product_least(stretch, job->k - from), end = product_least(block + rows, job->end);
             const k_range k = {from, n, product_row_space(n)};
@@ -235,17 +356,19 @@ static void do_tiles(const tile_job *given)
     kernels->tiles_end();
 }
 
-/* Wherever the rows lie. */
-static bool copies_all(const tile_job *job)
-{
-    int32_t from = job->kernels->variant->copies;
-    return from > 0 && job->tokens >= from && !job->b;
-}
-
 static bool must_copy(const tile_job *job, const product_matrix *w)
 {
     bool pages = w->row_stride * product_element(job->kernels) % 4096 == 0;
-    return copies_all(job) || (job->sources == 1 && pages && job->tokens >= APART_TOKENS);
+    return job->sources == 1 && pages && job->tokens >= APART_TOKENS && !job->copies;
+}
+
+/* Sums of all tokens by the copied rows must find room. */
+static bool copies_rows(const tile_job *job)
+{
+    const product_kernels *kernels = job->kernels;
+    int64_t sums = COPIED_TILES * product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
+    return kernels->variant->copies > 0 && job->tokens >= kernels->variant->copies && !job->b &&
+           sums * (int64_t)sizeof(float) <= SUMS_BYTES;
 }
 
 /* Scratch as product_scratch_size has it, for a job with `sources` matrices. */
@@ -254,7 +377,9 @@ static void take_scratch(tile_job *job, const product_matrix *const *w, char *sc
     const product_kernels *kernels = job->kernels;
     const product_variant *v = kernels->variant;
     int64_t space = product_row_space(product_least(job->k, longest_stretch(v->stretch))), rows = v->rows;
-    job->stretch = copies_all(job) ? v->copied : v->stretch;
+    bool copies = copies_rows(job);
+    job->stretch = copies ? v->copied : v->stretch;
+    job->copies = copies ? scratch + product_scratch_size(kernels, job->k) - COPIED_BYTES : NULL;
     for (int32_t j = 0; j < job->sources; j++) {
         row_source *s = &job->source[j];
         *s = (row_source){.w = w[j], .begin = job->begin, .end = job->end};
