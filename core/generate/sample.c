@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- the best first: a heap over the candidates ---------------------------------------------- */
 
@@ -70,40 +71,222 @@ void sample_penalise(const sampler *s, float *logits)
     }
 }
 
+/* ---- which may be chosen --------------------------------------------------------------------- */
+
+/* The largest of each BLOCK logits say where the best ones are, without a look at the others. */
+enum { BLOCK = 128, LANES = 16 };
+
+static int64_t blocks_of(const sampler *s)
+{
+    return (s->vocab + BLOCK - 1) / BLOCK;
+}
+
+/* The largest of n logits; *broken becomes true where one is NaN. Lanes, since compilers keep the order of one chain.
+ */
+static float largest_of(const float *logits, int64_t n, bool *broken)
+{
+    float lane[LANES], most = -INFINITY;
+    int32_t nan[LANES] = {0};
+    for (int k = 0; k < LANES; k++)
+        lane[k] = -INFINITY;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            float x = logits[i + k];
+            lane[k] = x > lane[k] ? x : lane[k];
+            nan[k] |= x != x;
+        }
+    for (; i < n; i++) {
+        lane[0] = logits[i] > lane[0] ? logits[i] : lane[0];
+        nan[0] |= logits[i] != logits[i];
+    }
+    for (int k = 0; k < LANES; k++) {
+        most = lane[k] > most ? lane[k] : most;
+        *broken = *broken || nan[k];
+    }
+    return most;
+}
+
+static tn_status fail_logits(const sampler *s, const char *what, tn_error *err)
+{
+    return tn_fail(err, TN_E_INPUT, "logits", "%s; %s", what,
+                   s->changed ? "on_logits may change them, and must leave a choice among numbers"
+                              : "the checkpoint may be damaged, or its numbers too large for the dtype");
+}
+
+/* Notes the blocks' largest and finds the best of all, the lowest id among equals. */
+static tn_status scan_logits(const sampler *s, const float *logits, int64_t *best, tn_error *err)
+{
+    int64_t first = 0;
+    bool broken = false;
+    for (int64_t b = 0; b < blocks_of(s); b++) {
+        int64_t left = s->vocab - b * BLOCK;
+        s->peak[b] = largest_of(logits + b * BLOCK, left < BLOCK ? left : BLOCK, &broken);
+        if (s->peak[b] > s->peak[first])
+            first = b;
+    }
+    if (broken)
+        return fail_logits(s, s->changed ? "there is a NaN" : "the model computed NaN", err);
+    if (s->peak[first] == -INFINITY)
+        return fail_logits(s, "no token is possible: all logits are -inf", err);
+    for (*best = first * BLOCK; logits[*best] != s->peak[first]; ++*best)
+        continue;
+    return TN_OK;
+}
+
+/* Lists the candidates with logits of at least `least`, by their ids. */
+static int64_t list_from(const sampler *s, const float *logits, float least)
+{
+    int64_t n = 0;
+    for (int64_t b = 0; b < blocks_of(s); b++) {
+        int64_t end = (b + 1) * BLOCK < s->vocab ? (b + 1) * BLOCK : s->vocab;
+        for (int64_t i = b * BLOCK; i < end && s->peak[b] >= least; i++)
+            if (logits[i] >= least && logits[i] > -INFINITY)
+                s->order[n++] = (int32_t)i;
+    }
+    return n;
+}
+
+static bool are_more(const sampler *s, const float *logits, int64_t n)
+{
+    for (int64_t i = 0; i < s->vocab && n >= 0; i++)
+        n -= logits[i] > -INFINITY;
+    return n < 0;
+}
+
+/* At least n candidates, and all that are as good as the last of them; all there are where there are fewer. */
+static int64_t list_best(const sampler *s, const float *logits, int64_t n)
+{
+    int64_t blocks = blocks_of(s);
+    if (n >= blocks)
+        return list_from(s, logits, -INFINITY);
+    for (int64_t b = 0; b < blocks; b++)
+        s->order[b] = (int32_t)b;
+    for (int64_t i = blocks / 2 - 1; i >= 0; i--)
+        sift_down(s->order, blocks, i, s->peak);
+    for (int64_t i = 0; i < n - 1; i++)
+        pop(s->order, blocks - i, s->peak);
+    return list_from(s, logits, s->peak[s->order[0]]);
+}
+
+/* ---- the best of a list, one after the other -------------------------------------------------- */
+
+/* Longer lists are sorted at once. */
+enum { HEAP = 8192, RADIX = 11 };
+
+/* Bits that grow with the number; both zeros are equal. */
+static uint32_t ordered_bits(float logit)
+{
+    uint32_t bits;
+    logit += 0.0f;
+    memcpy(&bits, &logit, sizeof bits);
+    return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+}
+
+/* By RADIX bits of the logits at a time, from the least ones; of equal logits the order is kept, in which the lowest id
+ * comes last. weight's memory, not in use yet, has the other list. */
+static void sort_list(const sampler *s, const float *logits, int64_t count)
+{
+    int32_t *from = s->order, *to = (int32_t *)(void *)s->weight;
+    for (int64_t i = 0; i < count; i++)
+        to[count - 1 - i] = from[i];
+    memcpy(from, to, (size_t)count * sizeof *from);
+    for (int shift = 0; shift < 32; shift += RADIX) {
+        int64_t place[1 << RADIX] = {0}, sum = 0;
+        const uint32_t mask = (1u << RADIX) - 1;
+        for (int64_t i = 0; i < count; i++)
+            place[ordered_bits(logits[from[i]]) >> shift & mask]++;
+        for (int d = 0; d < 1 << RADIX; d++) {
+            int64_t n = place[d];
+            place[d] = sum;
+            sum += n;
+        }
+        for (int64_t i = 0; i < count; i++)
+            to[place[ordered_bits(logits[from[i]]) >> shift & mask]++] = from[i];
+        int32_t *other = from;
+        from = to;
+        to = other;
+    }
+    if (from != s->order)
+        memcpy(s->order, from, (size_t)count * sizeof *from);
+}
+
+/* From now on order[count - 1 - i] is the i-th best once next_best has been asked for it, i growing from 0. */
+static void begin_best(const sampler *s, const float *logits, int64_t count)
+{
+    if (count > HEAP)
+        sort_list(s, logits, count);
+    for (int64_t i = count / 2 - 1; i >= 0 && count <= HEAP; i--)
+        sift_down(s->order, count, i, logits);
+}
+
+static int32_t next_best(const sampler *s, const float *logits, int64_t count, int64_t i)
+{
+    return count > HEAP ? s->order[count - 1 - i] : pop(s->order, count - i, logits);
+}
+
 /* ---- drawing --------------------------------------------------------------------------------- */
 
-/* Keeps the best of order[count], sorted, at its end: order[count - 1 - i] is the i-th, s->weight[i] its weight.
- * Returns how many; *total is the sum of their weights. */
-static int64_t keep_best(const sampler *s, const float *logits, int64_t count, float largest, double *total)
+/* The top_k best of the list, and all that equal the last of them, as in transformers; *total: of their weights. */
+static int64_t keep_top_k(const sampler *s, const float *logits, int64_t count, float largest, double *total)
 {
     int64_t kept = 0;
-    for (int64_t i = count / 2 - 1; i >= 0; i--)
-        sift_down(s->order, count, i, logits);
-    double all = 0, above = 0;
-    if (s->top_k) {
-        /* All that equal the last of the k stay, as in transformers. */
-        while (kept < count && (kept < s->top_k || logits[s->order[0]] == logits[s->order[count - kept]])) {
-            int32_t id = pop(s->order, count - kept, logits);
-            s->weight[kept++] = weigh(s, logits, id, largest);
-            all += s->weight[kept - 1];
-        }
-        count = kept;
-    } else {
+    *total = 0;
+    for (; kept < count; kept++) {
+        int32_t id = next_best(s, logits, count, kept);
+        if (kept >= s->top_k && logits[id] != logits[s->order[count - kept]])
+            break;
+        s->weight[kept] = weigh(s, logits, id, largest);
+        *total += s->weight[kept];
+    }
+    return kept;
+}
+
+/* A candidate stays while the better ones hold less than top_p of all; weighed: so many have their weights. */
+static int64_t keep_top_p(const sampler *s, const float *logits, int64_t count, int64_t weighed, float largest,
+                          double all, double *total)
+{
+    int64_t kept = 0;
+    for (*total = 0; kept < count && *total < s->top_p * all; kept++) {
+        if (kept >= weighed)
+            s->weight[kept] = weigh(s, logits, next_best(s, logits, count, kept), largest);
+        *total += s->weight[kept];
+    }
+    return kept;
+}
+
+/* Lists enough of the best to hold top_p of all weights, whose sum *all becomes. */
+static int64_t list_top_p(const sampler *s, const float *logits, float largest, double *all)
+{
+    int64_t count = list_from(s, logits, -INFINITY), every = count;
+    *all = 0;
+    for (int64_t i = 0; i < count; i++)
+        *all += weigh(s, logits, s->order[i], largest);
+    for (int64_t n = 64; n < blocks_of(s); n *= 4) {
+        double held = 0;
+        count = list_best(s, logits, n);
+        if (count > HEAP || count == every)
+            break;
         for (int64_t i = 0; i < count; i++)
-            all += weigh(s, logits, s->order[i], largest);
+            held += weigh(s, logits, s->order[i], largest);
+        /* Rounding, by the order of the sum, must not matter. */
+        if (held * (1 - 1e-9) >= s->top_p * *all)
+            return count;
     }
+    return list_from(s, logits, -INFINITY);
+}
+
+/* top_k and top_p: sorted, at the end of order[*count]; their weights and the sum of these. */
+static int64_t keep_best(const sampler *s, const float *logits, float largest, int64_t *count, double *total)
+{
+    double all = 0;
+    *count = s->top_k ? list_best(s, logits, s->top_k) : list_top_p(s, logits, largest, &all);
+    begin_best(s, logits, *count);
+    if (!s->top_k)
+        return keep_top_p(s, logits, *count, 0, largest, all, total);
+    int64_t kept = keep_top_k(s, logits, *count, largest, &all);
     *total = all;
-    if (s->top_p >= 1)
-        return kept;
-    /* A candidate stays while the better ones hold less than top_p. */
-    int64_t chosen = 0;
-    for (; chosen < count && above < s->top_p * all; chosen++) {
-        if (!s->top_k)
-            s->weight[chosen] = weigh(s, logits, pop(s->order, count - chosen, logits), largest);
-        above += s->weight[chosen];
-    }
-    *total = above;
-    return chosen;
+    return s->top_p < 1 ? keep_top_p(s, logits, kept, kept, largest, all, total) : kept;
 }
 
 /* min_p, of kept candidates whose weights fall: the best has weight 1. */
@@ -114,49 +297,21 @@ static int64_t cut_unlikely(const sampler *s, int64_t kept, double *total)
     return kept;
 }
 
-/* min_p, of candidates in any order. */
-static int64_t keep_likely(const sampler *s, const float *logits, int64_t count, float largest)
+/* All candidates that min_p leaves, by their ids. The first look is generous by more than roundings. */
+static int64_t keep_likely(const sampler *s, const float *logits, float largest)
 {
-    int64_t kept = 0;
+    double least = s->min_p > 0 ? (double)largest + s->temperature * log(s->min_p) : -INFINITY;
+    int64_t kept = 0, count = list_from(s, logits, (float)(least - 1e-5 * (fabs(least) + fabs((double)largest))));
     for (int64_t i = 0; i < count; i++)
-        if (weigh(s, logits, s->order[i], largest) >= s->min_p)
+        if (s->min_p == 0 || weigh(s, logits, s->order[i], largest) >= s->min_p)
             s->order[kept++] = s->order[i];
     return kept;
 }
 
-static tn_status fail_logits(const sampler *s, const char *what, tn_error *err)
-{
-    return tn_fail(err, TN_E_INPUT, "logits", "%s; %s", what,
-                   s->changed ? "on_logits may change them, and must leave a choice among numbers"
-                              : "the checkpoint may be damaged, or its numbers too large for the dtype");
-}
-
-/* Lists the candidates in order (unless NULL) and finds the best, the lowest id among equals. */
-static tn_status scan_logits(const sampler *s, const float *logits, int64_t *count, int64_t *best, tn_error *err)
-{
-    int64_t n = 0, at = -1;
-    for (int64_t i = 0; i < s->vocab; i++) {
-        if (isnan(logits[i]))
-            return fail_logits(s, s->changed ? "there is a NaN" : "the model computed NaN", err);
-        if (logits[i] == -INFINITY)
-            continue;
-        if (s->order)
-            s->order[n] = (int32_t)i;
-        n++;
-        if (at < 0 || logits[i] > logits[at])
-            at = i;
-    }
-    if (at < 0)
-        return fail_logits(s, "no token is possible: all logits are -inf", err);
-    *count = n;
-    *best = at;
-    return TN_OK;
-}
-
 tn_status sample_pick(const sampler *s, const float *logits, int64_t position, int64_t *id, tn_error *err)
 {
-    int64_t count = 0, best = 0;
-    tn_status status = scan_logits(s, logits, &count, &best, err);
+    int64_t best = 0;
+    tn_status status = scan_logits(s, logits, &best, err);
     if (status != TN_OK)
         return status;
     *id = best;
@@ -164,15 +319,14 @@ tn_status sample_pick(const sampler *s, const float *logits, int64_t position, i
         return TN_OK;
     if (logits[best] == INFINITY)
         return fail_logits(s, s->changed ? "one is infinite" : "the model computed an infinite logit", err);
-    bool sorted = (s->top_k && s->top_k < count) || s->top_p < 1;
-    if (!sorted && s->min_p > 0)
-        count = keep_likely(s, logits, count, logits[best]);
-    int64_t kept = count;
+    bool sorted = (s->top_k && are_more(s, logits, s->top_k)) || s->top_p < 1;
+    int64_t kept, count;
     double total = 0, sum = 0;
     if (sorted) {
-        kept = keep_best(s, logits, count, logits[best], &total);
+        kept = keep_best(s, logits, logits[best], &count, &total);
         kept = cut_unlikely(s, kept, &total);
     } else {
+        count = kept = keep_likely(s, logits, logits[best]);
         for (int64_t i = 0; i < count; i++)
             total += s->weight[i] = weigh(s, logits, s->order[i], logits[best]);
     }
@@ -215,6 +369,9 @@ tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vo
         if (!s->seen || !s->is_seen)
             return tn_fail(err, TN_E_MEMORY, "sampling", "out of memory for %lld tokens", (long long)vocab);
     }
+    s->peak = malloc((size_t)blocks_of(s) * sizeof *s->peak);
+    if (!s->peak)
+        return tn_fail(err, TN_E_MEMORY, "sampling", "out of memory for %lld tokens", (long long)vocab);
     if (s->temperature == 0)
         return TN_OK;
     s->order = malloc((size_t)vocab * sizeof *s->order);
@@ -226,6 +383,7 @@ tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vo
 
 void sample_close(sampler *s)
 {
+    free(s->peak);
     free(s->order);
     free(s->weight);
     free(s->seen);

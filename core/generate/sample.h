@@ -13,6 +13,7 @@ typedef struct sampler {
     bool changed;   /* logits are the caller's, not the model's: for what an error says          */
     float penalty;  /* 1: none                                                                  */
     uint64_t key;   /* of random numbers, from the seed                                            */
+    float *peak;    /* the largest of each block of logits                                         */
     int32_t *order; /* [vocab] candidates; a heap, then the best from the end down                  */
     double *weight; /* [vocab] of the kept candidates                                               */
     int32_t *seen;  /* [vocab] the different tokens so far, seen_count of them; NULL without a penalty  */

@@ -1,5 +1,6 @@
 /* Choosing tokens: what greedy takes, which tokens each filter leaves, and how often each of them comes. Seeds are
  * fixed, so the statistics are the same in every run. */
+#include "base/random.h"
 #include "generate/sample.h"
 #include "broken.h"
 #include "suite.h"
@@ -189,6 +190,103 @@ START_TEST(a_large_vocabulary)
     ck_assert_int_gt(distinct, 30);
     sample_close(&s);
     free(sorted);
+    free(logits);
+}
+END_TEST
+
+/* The slow twin: every candidate is weighed and sorted. */
+static const float *sorting;
+
+static int best_first(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return sorting[x] != sorting[y] ? (sorting[x] < sorting[y] ? 1 : -1) : (x > y) - (x < y);
+}
+
+static int64_t slow_pick(const sampler *s, const float *logits, int64_t at)
+{
+    int32_t *order = malloc((size_t)s->vocab * sizeof *order);
+    int64_t n = 0, kept, i = 0;
+    double largest = -INFINITY, all = 0, total = 0, sum = 0;
+    for (int32_t id = 0; id < s->vocab; id++) {
+        if (logits[id] > -INFINITY)
+            order[n++] = id;
+        largest = logits[id] > largest ? logits[id] : largest;
+    }
+#define WEIGHT(i) exp((logits[order[i]] - largest) / s->temperature)
+    bool few = s->top_k && s->top_k < n;
+    kept = n;
+    if (!s->top_k)
+        for (i = 0; i < n; i++)
+            all += WEIGHT(i);
+    sorting = logits;
+    if (few || s->top_p < 1)
+        qsort(order, (size_t)n, sizeof *order, best_first);
+    for (kept = few ? s->top_k : n; few && kept < n && logits[order[kept]] == logits[order[kept - 1]];)
+        kept++;
+    for (i = 0; s->top_k && i < kept; i++)
+        all += WEIGHT(i);
+    for (i = 0; s->top_p < 1 && i < kept && total < s->top_p * all; i++)
+        total += WEIGHT(i);
+    kept = s->top_p < 1 ? i : kept;
+    for (i = 0, n = 0; i < kept; i++)
+        if (s->min_p == 0 || WEIGHT(i) >= s->min_p)
+            order[n++] = order[i];
+    for (i = 0, total = 0; i < n; i++)
+        total += WEIGHT(i);
+    double target = random_uniform(&(random_state){s->key + (uint64_t)at * RANDOM_STEP}) * total;
+    for (i = 0; i < n - 1 && (sum += WEIGHT(i)) <= target;)
+        i++;
+#undef WEIGHT
+    n = order[i];
+    free(order);
+    return n;
+}
+
+/* Few, many and all kept, of logits that differ, are equal by the dozen, or are mostly excluded. */
+START_TEST(fast_ways_choose_as_the_slow_one)
+{
+    enum { MOST = 20000 };
+    static const tn_generate_options ways[] = {
+        {.temperature = 1},
+        {.temperature = 0.7, .top_k = 20},
+        {.temperature = 0.7, .top_k = 20, .top_p = 0.9},
+        {.temperature = 1.5, .top_k = 400, .min_p = 0.02},
+        {.temperature = 1, .top_k = 15000, .top_p = 0.99},
+        {.temperature = 1, .top_k = 19999},
+        {.temperature = 0.8, .top_p = 0.3},
+        {.temperature = 1, .top_p = 0.95},
+        {.temperature = 4, .top_p = 0.999},
+        {.temperature = 1, .min_p = 0.05},
+        {.temperature = 0.3, .min_p = 0.5},
+        {.temperature = 1, .top_p = 0.9, .min_p = 0.01},
+    };
+    static const int64_t sizes[] = {1, 127, 128, 129, 3000, MOST};
+    static const double spreads[] = {0.05, 1, 2.5, 6};
+    float *logits = malloc(MOST * sizeof *logits);
+    random_state random = {77};
+    for (int c = 0; c < 24; c++) {
+        int64_t vocab = sizes[c % 6];
+        for (int64_t i = 0; i < vocab; i++) {
+            double x = spreads[c / 6] * (double)random_nearly_normal(&random) - (c % 2 ? 40 : 0);
+            logits[i] = (float)(c % 4 == 1 ? rint(4 * x) / 4 : x);
+            if (c % 5 == 2 && i != vocab / 2 && random_uniform(&random) < 0.999)
+                logits[i] = -INFINITY;
+        }
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            sampler s;
+            tn_generate_options o = ways[w];
+            o.seed = (uint64_t)c + 1;
+            ck_assert_int_eq(sample_init(&s, &o, vocab, NULL), TN_OK);
+            for (position = 0; position < 12;) {
+                int64_t at = position, slow = slow_pick(&s, logits, at), fast = pick(&s, logits);
+                if (slow != fast)
+                    ck_abort_msg("case %d, way %zu, position %lld: %lld, slowly %lld", c, w, (long long)at,
+                                 (long long)fast, (long long)slow);
+            }
+            sample_close(&s);
+        }
+    }
     free(logits);
 }
 END_TEST
@@ -394,8 +492,9 @@ int main(void)
     TCase *tc = suite_open("sample", 60);
     suite_add(tc, greedy_takes_the_best_and_lowest);
     tcase_add_loop_test(tc, every_filter_leaves_what_it_should, 0, sizeof cases / sizeof cases[0]);
-    suite_add(tc, known_sets, a_large_vocabulary, a_seed_decides_the_tokens, the_generator_is_what_it_says,
-              min_p_leaves_the_likely, the_penalty_changes_what_came, the_penalty_also_holds_for_greedy,
-              the_penalty_comes_first, bad_logits_are_errors, bad_options_are_errors);
+    suite_add(tc, known_sets, a_large_vocabulary, fast_ways_choose_as_the_slow_one, a_seed_decides_the_tokens,
+              the_generator_is_what_it_says, min_p_leaves_the_likely, the_penalty_changes_what_came,
+              the_penalty_also_holds_for_greedy, the_penalty_comes_first, bad_logits_are_errors,
+              bad_options_are_errors);
     return suite_run();
 }
