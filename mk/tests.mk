@@ -61,7 +61,7 @@ $(BUILD)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(SUPPORT_SRC)) $(COR
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 # What is fuzzed is replayed by a test.
-$(BUILD)/tests/test_fuzz_corpus: $(call obj,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/tests/test_fuzz_corpus: $(call obj,$(filter-out %/fuzz_http.c,$(wildcard tests/fuzz/fuzz_*.c)))
 # An allocator that fails, in the program that wants one.
 $(BUILD)/tests/test_memory: $(call obj,tests/faults/failing_memory.c $(wildcard tests/faults/memory_pieces*.c))
 # The rule by which check_models judges logits in bf16.
@@ -89,8 +89,12 @@ API_OBJ := $(call obj,$(filter-out $(TRANSPORT_SRC) serve/main.c,$(wildcard serv
 $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_api*.c)): $(API_OBJ) $(call obj,tests/serve/asked.c)
 # Those of HTTP answer in the place of the API.
 HTTP_TESTS := $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_http*.c))
-$(HTTP_TESTS): $(call obj,$(TRANSPORT_SRC) serve/page.c tests/serve/wire.c)
-$(HTTP_TESTS): CHECK_LIBS += $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
+HTTP_LIBS := $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
+$(HTTP_TESTS) $(BUILD)/fuzz_http: $(call obj,$(TRANSPORT_SRC) serve/page.c)
+$(HTTP_TESTS): $(call obj,tests/serve/wire.c)
+$(HTTP_TESTS): CHECK_LIBS += $(HTTP_LIBS)
+$(BUILD)/tests/test_http_corpus: $(call obj,tests/fuzz/fuzz_http.c)
+$(BUILD)/fuzz_http: PKG_LIBS += $(HTTP_LIBS)
 $(BUILD)/tests/test_api_memory: $(call obj,tests/faults/failing_memory.c)
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)
@@ -289,7 +293,7 @@ soak: all $(TOOL)/soak ## works for SECONDS in one process: memory stays flat, a
 	@$(TOOL)/soak $(SECONDS) $(BUILD)/plugins
 
 # What it finds goes to tests/data/fuzz, where the tests replay it. SECONDS: for each of NAMES, which FUZZ_SECONDS is, too.
-FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_NAMES := $(filter-out $(if $(HTTP),,http),$(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
 NAMES ?= $(FUZZ_NAMES)
 FUZZ_SECONDS ?= $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),60)
 fuzz: ## searches for files that break a reader, with clang; SECONDS=60 each, NAMES='tokenizer ...'

@@ -1,13 +1,18 @@
-/* Twenty times a second: has a client gone away whose connection is suspended, so that nobody reads from it? Is one so
- * slow in sending that it only holds a place? Is an answer late, or a stream silent? */
+/* Twenty times a second: has a client gone away whose connection is suspended, so that nobody reads from it, or who
+ * ended in the midst of a request? Is one so slow in sending that it only holds a place? Is an answer late, or a stream
+ * silent? */
 #include "http_state.h"
 
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
 enum { PERIOD_MS = 50 };
+
+/* What was read is with the handler by then, or is not all. */
+static const double END_SECONDS = 0.2;
 
 /* Its sending side was closed, or all of it. */
 static bool has_gone(int fd)
@@ -16,11 +21,18 @@ static bool has_gone(int fd)
     return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
 }
 
+/* And all that it sent has been read: libmicrohttpd does not see an end that comes together with the last bytes. */
+static bool ended_early(const line *l, double now)
+{
+    int unread = 0;
+    return now - l->since > END_SECONDS && has_gone(l->fd) && ioctl(l->fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
 static void look(const http *h, line *l, double now)
 {
     double most = l->state == LINE_READING ? h->options.read_seconds : h->options.idle_seconds;
     if (l->state != LINE_ANSWERING) {
-        if (now - l->since > most)
+        if (now - l->since > most || ended_early(l, now))
             shutdown(l->fd, SHUT_RDWR); /* libmicrohttpd sees it closed, and closes it                      */
         return;
     }

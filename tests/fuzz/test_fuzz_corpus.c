@@ -1,37 +1,7 @@
 /* Replays the fuzzers' corpus: what once was interesting stays tested, without a fuzzer. */
+#include "corpus.h"
 #include "fuzz.h"
 #include "sanitizer.h"
-#include "suite.h"
-#include "tempdir.h"
-
-#include <check.h>
-#include <dirent.h>
-
-/* Every file of the folder as it is, cut at a third, and with a bit changed at several places. */
-static int replay(const char *folder, int (*fuzz)(const uint8_t *, size_t))
-{
-    int count = 0;
-    DIR *dir = opendir(folder);
-    ck_assert_msg(dir != NULL, "%s", folder);
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (e->d_name[0] == '.')
-            continue;
-        char *path = tempdir_at(folder, e->d_name);
-        size_t size;
-        uint8_t *data = tempdir_read(path, &size);
-        fuzz(data, size);
-        fuzz(data, size / 3);
-        for (size_t i = 0; i < size; i += size / 16 + 1) {
-            data[i] ^= (uint8_t)(1u << i % 8);
-            fuzz(data, size);
-            data[i] ^= (uint8_t)(1u << i % 8);
-        }
-        free(data);
-        count++;
-    }
-    closedir(dir);
-    return count;
-}
 
 static const struct {
     const char *name;
@@ -63,7 +33,7 @@ START_TEST(corpus)
         return;
     }
     snprintf(folder, sizeof folder, "tests/data/fuzz/%s", targets[_i].name);
-    ck_assert_int_ge(replay(folder, targets[_i].fuzz), targets[_i].least);
+    ck_assert_int_ge(corpus_replay(folder, targets[_i].fuzz), targets[_i].least);
 }
 END_TEST
 

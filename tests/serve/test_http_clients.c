@@ -146,6 +146,26 @@ END_TEST
 
 /* What a client does not read in time is not kept for it: neither a whole answer nor a stream, of which some megabytes
  * stand in memory and in the system's buffers by then. */
+/* Long before its time to send is over. */
+START_TEST(who_ends_in_the_midst_is_let_go)
+{
+    static const char *const parts[] = {"GET /te", "GET /text HTTP/1.1\r\nHost: lo",
+                                        "POST /text HTTP/1.1\r\n" WIRE_HOST "Content-Length: 9\r\n\r\nhalf"};
+    http_options o = wire_options();
+    o.read_seconds = 300;
+    wire *w = wire_serve(&o);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bool closed;
+        int fd = wire_open(w);
+        wire_send(fd, "%s", parts[i]);
+        shutdown(fd, SHUT_WR);
+        const char *answer = wire_read(fd, NULL, 20, &closed);
+        ck_assert_msg(closed && wire_count(answer, " 200 ") == 0, "%s: %s", parts[i], answer);
+    }
+    ck_assert_int_eq(wire_status(wire_ask(w, WIRE_GET("/text"))), 200);
+}
+END_TEST
+
 START_TEST(who_reads_nothing_is_cut_off)
 {
     enum { MOST_BLOCKS = 2000 };
@@ -292,7 +312,7 @@ int main(void)
     TCase *tcase = suite_open("http_clients", 60);
     suite_add(tcase, events_go_out_as_they_come, a_silent_stream_is_pinged, who_waits_is_told_that_a_client_is_gone,
               who_looks_later_is_told_too, who_does_not_watch_is_not_told, slow_senders_are_cut_off,
-              who_reads_nothing_is_cut_off, long_bodies_keep_nobody_waiting, it_ends_whatever_is_open,
-              a_path_is_listened_at, what_is_not_its_own_stays, what_cannot_be_is_said);
+              who_ends_in_the_midst_is_let_go, who_reads_nothing_is_cut_off, long_bodies_keep_nobody_waiting,
+              it_ends_whatever_is_open, a_path_is_listened_at, what_is_not_its_own_stays, what_cannot_be_is_said);
     return suite_run();
 }
