@@ -86,9 +86,9 @@ END_TEST
 static const struct {
     const char *model_type;
     double millions;
-} seeing[] = {{"llava", 7063.4},   {"llava_next", 7566.7}, {"mistral3", 24011.4},
-              {"internvl", 938.2}, {"gemma3", 4300.1},     {"paligemma", 2923.5},
-              {"gemma4", 4797.1},  {"llama4", 108641.8},   {"gemma3n", 4733.8}};
+} seeing[] = {{"llava", 7063.4},   {"llava_next", 7566.7},  {"mistral3", 24011.4}, {"internvl", 938.2},
+              {"gemma3", 4300.1},  {"paligemma", 2923.5},   {"gemma4", 4797.1},    {"llama4", 108641.8},
+              {"gemma3n", 4733.8}, {"qwen2_5_omni", 8931.8}};
 
 START_TEST(towers_fit_beside_their_text_model)
 {
