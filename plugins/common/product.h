@@ -3,8 +3,9 @@
  *
  * tiles (many tokens): the lanes of a vector are tokens. The activations are packed once into a panel, which lies
  * [k / group][tokens][group] for each tile of tokens (group: 1 element of f32, a pair of bf16); a weight, or a pair of
- * bf16 weights, is broadcast straight from its row. The weights are never packed, and because the lanes are tokens, the
- * results of gate and up rows are the panel of the next product without being moved.
+ * bf16 weights, is broadcast straight from its row. No packed weights are kept (tiles of AMX go through a copy of a few
+ * rows), and because the lanes are tokens, the results of gate and up rows are the panel of the next product without
+ * being moved.
  *
  * dots (few tokens): the lanes are weight rows, of which sixteen are turned in registers, a line of each at a time,
  * while the next sixteen are fetched.

@@ -9,11 +9,6 @@ static inline int64_t product_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static inline int64_t product_most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Bytes of an element in memory, and of native type. */
 static inline int64_t product_element(const product_kernels *kernels)
 {

@@ -296,11 +296,13 @@ static void tokens_by_rows(const tile_job *job, const copied_rows *c, const copi
 
 static void tiles_of_copies(const tile_job *job)
 {
-    static _Thread_local bool backwards;
+    static _Thread_local bool backwards; /* it says what is near, which is this thread's own                 */
     const product_kernels *kernels = job->kernels;
     int64_t step = kernels->variant->rows / job->sources, tiles = product_tiles(kernels, job->tokens);
     int64_t length = copied_length(job->stretch, job->k), most = copied_tiles(length) * step;
-    int64_t all = job->end - job->begin, blocks = product_most((all + most - 1) / most, 1);
+    int64_t all = job->end - job->begin, blocks = (all + most - 1) / most;
+    if (all <= 0)
+        return;
     int64_t rows = ((all + blocks - 1) / blocks + GATHERED_ROWS - 1) / GATHERED_ROWS * GATHERED_ROWS;
     copied_rows now = {job->begin, product_least(job->begin + rows, job->end), 0, product_least(length, job->k)};
     while (now.row < job->end) {
@@ -327,22 +329,14 @@ static void lay_stretch(const tile_job *job, const k_range *k)
 }
 
 /* So many rows at a time that their sums wait in the second cache while a stretch goes by. */
-static void do_tiles(const tile_job *given)
+static void tiles_in_place(const tile_job *job)
 {
-    product_later later;
-    tile_job with_later = *given;
-    const tile_job *job = &with_later;
     const product_kernels *kernels = job->kernels;
     int64_t stretch = stretch_of(job->stretch, job->k), step = kernels->variant->rows / job->sources;
     int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
     int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
     rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
-    memset(later.data, 0, PRODUCT_LATER_HEAD);
-    with_later.later = &later;
-    kernels->tiles_begin();
-    if (job->copies)
-        tiles_of_copies(job);
-    for (int64_t block = job->begin; block < job->end && !job->copies; block += rows)
+    for (int64_t block = job->begin; block < job->end; block += rows)
         for (int64_t from = 0; from < job->k; from += stretch) {
             int64_t n = product_least(stretch, job->k - from), end = product_least(block + rows, job->end);
             const k_range k = {from, n, product_row_space(n)};
@@ -352,8 +346,21 @@ static void do_tiles(const tile_job *given)
                 tiles_of_rows(job, &k, row, (int32_t)product_least(end - row, step),
                               job->sums + (row - block) / step * each);
         }
-    kernels->finish_later(&later);
-    kernels->tiles_end();
+}
+
+static void do_tiles(const tile_job *given)
+{
+    product_later later;
+    tile_job job = *given;
+    memset(later.data, 0, PRODUCT_LATER_HEAD);
+    job.later = &later;
+    job.kernels->tiles_begin();
+    if (job.copies)
+        tiles_of_copies(&job);
+    else
+        tiles_in_place(&job);
+    job.kernels->finish_later(&later);
+    job.kernels->tiles_end();
 }
 
 static bool must_copy(const tile_job *job, const product_matrix *w)

@@ -12,7 +12,7 @@ static char fuzz_folder_path[PATH_MAX];
 static void fuzz_folder_remove(void)
 {
     static const char *const names[] = {"config.json", "generation_config.json", "kernels.json", "tokenizer.model",
-                                        "model.gguf",  "model.safetensors"};
+                                        "model.gguf",  "model.safetensors",      "socket"};
     char path[PATH_MAX + 32];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", fuzz_folder_path, names[i]);

@@ -1,7 +1,7 @@
 /* What a client sends on a connection, after which it sends no more but reads on: the server answers in whole answers,
  * closes, and is there for the next one. Its handler stands for the API. */
 #include "../../serve/http.h"
-#include "fuzz.h"
+#include "fuzz_folder.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 
 FUZZ_ENTRY(fuzz_http)
 
-static char place[64];
+static char place[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 
 static void handle(void *ctx, exchange *x)
 {
@@ -30,12 +30,10 @@ static void handle(void *ctx, exchange *x)
 
 static void serve(void)
 {
-    static char folder[] = "/tmp/tenon_fuzz_XXXXXX";
     static const char *const origins[] = {"http://a.example"};
     tn_error err = TN_ERROR_INIT;
-    if (!mkdtemp(folder))
-        abort();
-    snprintf(place, sizeof place, "%s/socket", folder);
+    int length = snprintf(place, sizeof place, "%s/socket", fuzz_folder());
+    fuzz_require(length < (int)sizeof place, "the socket's path is too long");
     const http_options options = {.unix_path = place,
                                   .origins = origins,
                                   .origin_count = 1,
@@ -53,7 +51,7 @@ static const char *ask(const uint8_t *data, size_t size, size_t *length)
     static char answer[1 << 20];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", place);
+    memcpy(address.sun_path, place, sizeof place);
     fuzz_require(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0, "nobody listens");
     for (size_t sent = 0; sent < size;) {
         ssize_t n = send(fd, data + sent, size - sent, MSG_NOSIGNAL);

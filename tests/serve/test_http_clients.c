@@ -144,8 +144,6 @@ START_TEST(slow_senders_are_cut_off)
 }
 END_TEST
 
-/* What a client does not read in time is not kept for it: neither a whole answer nor a stream, of which some megabytes
- * stand in memory and in the system's buffers by then. */
 /* Long before its time to send is over. */
 START_TEST(who_ends_in_the_midst_is_let_go)
 {
@@ -166,6 +164,8 @@ START_TEST(who_ends_in_the_midst_is_let_go)
 }
 END_TEST
 
+/* What a client does not read in time is not kept for it: neither a whole answer nor a stream, of which some megabytes
+ * stand in memory and in the system's buffers by then. */
 START_TEST(who_reads_nothing_is_cut_off)
 {
     enum { MOST_BLOCKS = 2000 };
