@@ -47,6 +47,7 @@ program python3            python3        python3               python      pyth
 program clang-tidy         clang-tidy     clang-tools-extra     clang       clang            clang-extra-tools
 '
 optional='
+program chromium           chromium       chromium              chromium    chromium         chromium
 program clang              clang          clang                 clang       clang            clang
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
 program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck

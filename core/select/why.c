@@ -183,15 +183,36 @@ static bool sums_by_call(tn_op op)
            op == TN_OP_GROUPED_MATMUL || op == TN_OP_GATED_DELTA_RULE;
 }
 
+/* What the first kernel that promises these bits for the operation says of the site; "" where none does. */
+static void promised_verdict(const plan *p, size_t site, char *text)
+{
+    char verdict[PLAN_TEXT];
+    text[0] = '\0';
+    for (size_t i = 0; i < p->candidate_count && !text[0]; i++) {
+        const tn_kernel *kernel = &p->candidates[i].kernel->kernel;
+        uint32_t j = 0;
+        while (j < kernel->impl_count && (kernel->impls[j].op != p->target->graph->sites[site]->site.op ||
+                                          !(kernel->impls[j].traits & TN_SAME_BITS)))
+            j++;
+        if (j == kernel->impl_count)
+            continue;
+        plan_verdict(p, i, site, verdict);
+        text_cut(text, PLAN_TEXT, " (%s: %s)", kernel->id, verdict);
+    }
+}
+
 tn_status plan_check_same_bits(const plan *p, tn_error *err)
 {
     const tn_site *first = NULL;
     size_t count = 0;
+    char why[PLAN_TEXT] = "", more[40] = "";
     for (size_t i = 0; kernels_config_same_bits(p->config) && i < p->target->graph->site_count; i++) {
         const graph_site *site = p->target->graph->sites[i];
         const plan_choice *choice = &p->choices[i];
         if (!sums_by_call(site->site.op) || choice->kernel || choice->covered_by)
             continue;
+        if (!first)
+            promised_verdict(p, i, why);
         first = first ? first : &site->site;
         count++;
     }
@@ -204,14 +225,13 @@ tn_status plan_check_same_bits(const plan *p, tn_error *err)
     }
     if (count == 0)
         return TN_OK;
-    char more[40] = "";
     if (count > 1)
         snprintf(more, sizeof more, " and at %zu more sites", count - 1);
     return tn_fail(
         err, TN_E_KERNEL, first->path,
-        "no kernel that promises the same bits in any call takes %s here%s; leave out same_bits, or see tenon "
+        "no kernel that promises the same bits in any call takes %s here%s%s; leave out same_bits, or see tenon "
         "inspect --explain",
-        tn_op_name(first->op), more);
+        tn_op_name(first->op), why, more);
 }
 
 tn_status plan_check_named(plan *p, tn_error *err)

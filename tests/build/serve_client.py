@@ -226,4 +226,5 @@ def ends():
         assert '"error"' in c.getresponse().read().decode() and s.process.wait(60) == 0
 
 
-globals()[sys.argv[1]]()
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

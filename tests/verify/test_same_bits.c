@@ -117,8 +117,10 @@ START_TEST(what_cannot_be_promised_is_an_error)
     static const struct {
         const char *model, *spec, *where, *says;
     } cases[] = {
-        {"llama", "none", "model.layers.0.self_attn", "takes ATTENTION here and at 16 more sites"},
-        {"llama", "auto,-cpu_linear", "model.layers.0.self_attn.q_proj", "takes LINEAR here"},
+        {"llama", "none", "model.layers.0.self_attn",
+         "takes ATTENTION here (cpu_attention: kernels: none are asked for) and at 16 more sites"},
+        {"llama", "auto,-cpu_linear", "model.layers.0.self_attn.q_proj",
+         "takes LINEAR here (cpu_linear: left out by -cpu_linear) and at "},
         {"qwen3_next", "auto", "model.layers.0.linear_attn", "takes GATED_DELTA_RULE here"},
         {"deepseek_v3", "auto", "model.layers.0.self_attn.kv_b_proj", "takes GROUPED_MATMUL here"},
         {"llama", "plain", "plain", "it does not promise the same bits in any call (TN_SAME_BITS)"},
