@@ -289,8 +289,9 @@ serve-py: ## a Python with the clients that the server is tried with, in build/s
 	@python3 -m venv $(BUILD)/serve-py && $(BUILD)/serve-py/bin/pip -q install openai httpx pytest numpy jsonschema langchain-openai
 
 SECONDS ?= 3600
-soak: all $(TOOL)/soak ## works for SECONDS in one process: memory stays flat, answers stay the same
+soak: all $(TOOL)/soak ## works for SECONDS in one process, and serves clients that vanish: memory stays flat, answers stay the same
 	@$(TOOL)/soak $(SECONDS) $(BUILD)/plugins
+	@[ ! -x $(BUILD)/tenon-serve ] || python3 tests/build/serve_soak.py $(SECONDS) $(BUILD)/tenon models/demo
 
 # What it finds goes to tests/data/fuzz, where the tests replay it. SECONDS: for each of NAMES, which FUZZ_SECONDS is, too.
 FUZZ_NAMES := $(filter-out $(if $(HTTP),,http),$(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))

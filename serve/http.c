@@ -126,7 +126,7 @@ static bool waits_for_leave(const exchange *x)
 /* Of the body of who is refused nothing is kept, but it is read, since who still sends does not see an answer. That is
  * not so of who waits for leave to send it, nor is a body waited for whose end nobody knows. */
 static enum MHD_Result begin(http *h, struct MHD_Connection *connection, const char *url, const char *method,
-                             void **own)
+                             const char *version, void **own)
 {
     line *l = line_of(connection);
     char *path = l ? strdup(url) : NULL;
@@ -135,6 +135,7 @@ static enum MHD_Result begin(http *h, struct MHD_Connection *connection, const c
     if (!x)
         return MHD_NO;
     *own = x;
+    x->is_old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
     x->refused = http_read_head(x);
     if (x->refused != 400 && !(x->refused && waits_for_leave(x)))
         return MHD_YES;
@@ -147,9 +148,8 @@ static enum MHD_Result on_request(void *http_, struct MHD_Connection *connection
 {
     http *h = http_;
     exchange *x = *own;
-    (void)version;
     if (!x)
-        return begin(h, connection, url, method, own);
+        return begin(h, connection, url, method, version, own);
     if (*size > 0) {
         body_take(x, data, *size);
         *size = 0;

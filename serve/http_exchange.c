@@ -97,6 +97,13 @@ const char *exchange_header_of(const exchange *x, const char *name)
 
 /* ---- on the connection's thread -------------------------------------------------------------------- */
 
+/* libmicrohttpd closes a connection whose reader ends it (by an error, or without chunks as in HTTP/1.0), and forgets
+ * it until something else happens on its thread: it is to look after the least time that can be given. */
+static void close_soon(const exchange *x)
+{
+    MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+}
+
 static ssize_t read_stream(void *ctx, uint64_t at, char *to, size_t most)
 {
     exchange *x = ctx;
@@ -105,6 +112,7 @@ static ssize_t read_stream(void *ctx, uint64_t at, char *to, size_t most)
     size_t n = x->out_length - x->out_at;
     ssize_t result = 0;
     if (x->gone) {
+        close_soon(x);
         result = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (n > 0) {
         n = n < most ? n : most;
@@ -114,6 +122,8 @@ static ssize_t read_stream(void *ctx, uint64_t at, char *to, size_t most)
             x->out_at = x->out_length = 0;
         result = (ssize_t)n;
     } else if (x->ended) {
+        if (x->is_old)
+            close_soon(x);
         result = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         x->suspended = true;

@@ -35,8 +35,8 @@ struct exchange {
     size_t head_length, head_capacity;
     char *body; /* owned; ends in a NUL                                                              */
     size_t body_length, body_capacity;
-    bool handled;
-    int refused; /* status that it is answered with when its body is through; 0: it goes to the handler  */
+    bool handled, is_old; /* is_old: HTTP/1.0                                                       */
+    int refused;          /* status that it is answered with when its body is through; 0: it goes to the handler  */
     char id[24];
     double begun, deadline; /* 0: none                                                            */
     struct exchange *next_in_pool;

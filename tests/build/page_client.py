@@ -1,12 +1,8 @@
 """What test_page.sh asks of the page of `tenon serve` in a browser without a window: usage: page_client.py CASE TENON MODEL BROWSER. The case
 is a function below; its assertion is the failure. The browser is spoken to by the DevTools protocol over two pipes."""
-import base64, contextlib, itertools, json, os, shutil, subprocess, sys, tempfile, threading, time
+import base64, contextlib, itertools, json, os, subprocess, sys, tempfile, threading, time
 
-from serve_client import MODEL, serving
-
-# Answers in one way, and says what it was told last.
-TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
-
+from serve_client import chat_model, serving
 
 class Browser:
     """One page. failures: what it logged as an error; asked: the addresses that it fetched."""
@@ -106,11 +102,7 @@ class Browser:
 def chatting(*options, width=800, height=600, ends=()):
     """A server with a model that always answers alike (of words as likely as each other top_k = 1 leaves all), and a browser with its page."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        model = shutil.copytree(MODEL, folder + "/<i>small model")
-        with open(model + "/chat_template.jinja", "w") as f:
-            f.write(TEMPLATE)
-        with open(model + "/generation_config.json", "w") as f:
-            json.dump({"bos_token_id": 0, "eos_token_id": 0, "do_sample": True, "top_p": 1e-9, "stop_strings": [*ends]}, f)
+        model = chat_model(folder + "/<i>small model", do_sample=True, top_p=1e-9, stop_strings=[*ends])
         with serving(*options, model=model) as s:
             browser = Browser(folder + "/browser", width, height)
             try:

@@ -62,6 +62,16 @@ def serving(*options, model=MODEL):
         s.process.wait()
 
 
+def chat_model(path, **generation):
+    """A copy of MODEL that chats: whatever is said, line after line; generation_config.json has these members."""
+    shutil.copytree(MODEL, path)
+    with open(path + "/chat_template.jinja", "w") as f:
+        f.write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    with open(path + "/generation_config.json", "w") as f:
+        json.dump({"bos_token_id": 0, "eos_token_id": 0, **generation}, f)
+    return path
+
+
 def long_request(s, **members):
     c = s.open()
     c.request("POST", "/v1/completions", json.dumps({"prompt": PROMPT, "max_tokens": 800, "ignore_eos": True, **members}))

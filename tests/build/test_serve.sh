@@ -13,6 +13,7 @@ else
     for case in text same vectors keys unix limits junk gone ends; do
         check "tenon serve: $case" serves "$case"
     done
+    check 'tenon serve: a soak' timeout 600 python3 tests/build/serve_soak.py 5 "$build/tenon" models/demo
 fi
 not_there() {
     mkdir -p "$tmp/alone" && cp "$build/tenon" "$tmp/alone/" || return 1

@@ -3,6 +3,7 @@
 #include "tempdir.h"
 #include "wire.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,47 @@ START_TEST(who_ends_in_the_midst_is_let_go)
 }
 END_TEST
 
+/* What is under way is thrown away, and the other side's writing fails. The number is closed when the test ends. */
+static void reset(int fd)
+{
+    int null = open("/dev/null", O_RDWR);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    ck_assert(null >= 0 && dup2(null, fd) == fd);
+    close(null);
+}
+
+/* Whether its client left or it came to its end without chunks: the connection does not wait to be idle for long, also
+ * when others on its thread are older. */
+START_TEST(a_stream_that_is_over_keeps_no_connection)
+{
+    enum { OTHERS = 32, STREAMS = 12 };
+    static const char old[] = "GET /stream HTTP/1.0\r\n" WIRE_HOST "\r\n";
+    http_options o = wire_options();
+    o.idle_seconds = 300;
+    wire *w = wire_serve(&o);
+    for (int i = 0; i < OTHERS; i++) {
+        int fd = wire_open(w);
+        wire_send(fd, WIRE_GET("/text"));
+        suite_expect_in(wire_read(fd, "}", 20, NULL), "HTTP/1.1 200 OK");
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        int fd = wire_open(w);
+        wire_send(fd, "%s", i % 2 ? WIRE_GET("/stream") : old);
+        exchange *x = wire_held(w);
+        ck_assert(exchange_write(x, "data: 1\n\n", 9));
+        suite_expect_in(wire_read(fd, "data: 1", 20, NULL), "data: 1");
+        if (i % 4 == 0)
+            exchange_end(x);
+        else
+            reset(fd);
+        usleep(150000);
+        if (i % 4 != 0)
+            exchange_end(x);
+    }
+    wire_wait_for_lines(w, OTHERS);
+}
+END_TEST
+
 /* What a client does not read in time is not kept for it: neither a whole answer nor a stream, of which some megabytes
  * stand in memory and in the system's buffers by then. */
 START_TEST(who_reads_nothing_is_cut_off)
@@ -182,7 +224,7 @@ START_TEST(who_reads_nothing_is_cut_off)
     ck_assert_int_lt(blocks, MOST_BLOCKS);
     ck_assert(!exchange_write(x, block, 1));
     exchange_end(x);
-    wire_wait_for_none(w);
+    wire_wait_for_lines(w, 0);
     ck_assert_int_eq(wire_status(wire_ask(w, WIRE_GET("/text"))), 200);
 }
 END_TEST
@@ -312,7 +354,8 @@ int main(void)
     TCase *tcase = suite_open("http_clients", 60);
     suite_add(tcase, events_go_out_as_they_come, a_silent_stream_is_pinged, who_waits_is_told_that_a_client_is_gone,
               who_looks_later_is_told_too, who_does_not_watch_is_not_told, slow_senders_are_cut_off,
-              who_ends_in_the_midst_is_let_go, who_reads_nothing_is_cut_off, long_bodies_keep_nobody_waiting,
-              it_ends_whatever_is_open, a_path_is_listened_at, what_is_not_its_own_stays, what_cannot_be_is_said);
+              who_ends_in_the_midst_is_let_go, a_stream_that_is_over_keeps_no_connection, who_reads_nothing_is_cut_off,
+              long_bodies_keep_nobody_waiting, it_ends_whatever_is_open, a_path_is_listened_at,
+              what_is_not_its_own_stays, what_cannot_be_is_said);
     return suite_run();
 }

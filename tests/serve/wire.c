@@ -177,15 +177,17 @@ void wire_wait(const _Atomic int *counter, int value)
     ck_assert_int_eq(*counter, value);
 }
 
-void wire_wait_for_none(wire *w)
+void wire_wait_for_lines(wire *w, int count)
 {
-    bool any = true;
-    for (double end = now() + LONG; any && now() < end; sleep_ms(2)) {
+    int now_open = -1;
+    for (double end = now() + LONG; now_open != count && now() < end; sleep_ms(2)) {
+        now_open = 0;
         pthread_mutex_lock(&w->http->lock);
-        any = w->http->lines != NULL;
+        for (const line *l = w->http->lines; l; l = l->next)
+            now_open++;
         pthread_mutex_unlock(&w->http->lock);
     }
-    ck_assert_msg(!any, "a connection is still open");
+    ck_assert_msg(now_open == count, "%d connections are open", now_open);
 }
 
 /* ---- connections ---------------------------------------------------------------------------------- */

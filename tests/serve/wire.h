@@ -35,7 +35,7 @@ typedef struct watched {
 void wire_watch(exchange *x, watched *w);
 void wire_wait(const _Atomic int *counter, int value); /* fails when that takes long                          */
 
-void wire_wait_for_none(wire *w); /* until the server has no connections                                         */
+void wire_wait_for_lines(wire *w, int count); /* until the server has so many connections                            */
 
 /* Connections; closed when the test ends. */
 int wire_open(const wire *w);
