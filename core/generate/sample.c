@@ -2,6 +2,7 @@
 #include "generate/sample.h"
 
 #include "base/random.h"
+#include "generate/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static int32_t pop(int32_t *heap, int64_t count, const float *logits)
 
 static double weigh(const sampler *s, const float *logits, int32_t id, float largest)
 {
-    return exp(((double)logits[id] - (double)largest) / s->temperature);
+    return weights_exp(((double)logits[id] - (double)largest) / s->temperature);
 }
 
 /* ---- what came before ------------------------------------------------------------------------ */
@@ -144,6 +145,14 @@ static int64_t list_from(const sampler *s, const float *logits, float least)
             if (logits[i] >= least && logits[i] > -INFINITY)
                 s->order[n++] = (int32_t)i;
     }
+    return n;
+}
+
+static int64_t count_all(const sampler *s, const float *logits)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->vocab; i++)
+        n += logits[i] > -INFINITY;
     return n;
 }
 
@@ -258,10 +267,9 @@ static int64_t keep_top_p(const sampler *s, const float *logits, int64_t count, 
 /* Lists enough of the best to hold top_p of all weights, whose sum *all becomes. */
 static int64_t list_top_p(const sampler *s, const float *logits, float largest, double *all)
 {
-    int64_t count = list_from(s, logits, -INFINITY), every = count;
-    *all = 0;
-    for (int64_t i = 0; i < count; i++)
-        *all += weigh(s, logits, s->order[i], largest);
+    int64_t count, every = count_all(s, logits);
+    weights_all(logits, s->vocab, (double)largest, s->temperature, s->weight);
+    *all = weights_sum(s->weight, s->vocab);
     for (int64_t n = 64; n < blocks_of(s); n *= 4) {
         double held = 0;
         count = list_best(s, logits, n);
@@ -300,11 +308,13 @@ static int64_t cut_unlikely(const sampler *s, int64_t kept, double *total)
 /* All candidates that min_p leaves, by their ids. The first look is generous by more than roundings. */
 static int64_t keep_likely(const sampler *s, const float *logits, float largest)
 {
-    double least = s->min_p > 0 ? (double)largest + s->temperature * log(s->min_p) : -INFINITY;
+    double least = (double)largest + s->temperature * log(s->min_p);
     int64_t kept = 0, count = list_from(s, logits, (float)(least - 1e-5 * (fabs(least) + fabs((double)largest))));
-    for (int64_t i = 0; i < count; i++)
-        if (s->min_p == 0 || weigh(s, logits, s->order[i], largest) >= s->min_p)
+    for (int64_t i = 0; i < count; i++) {
+        s->weight[kept] = weigh(s, logits, s->order[i], largest);
+        if (s->weight[kept] >= s->min_p)
             s->order[kept++] = s->order[i];
+    }
     return kept;
 }
 
@@ -319,22 +329,27 @@ tn_status sample_pick(const sampler *s, const float *logits, int64_t position, i
         return TN_OK;
     if (logits[best] == INFINITY)
         return fail_logits(s, s->changed ? "one is infinite" : "the model computed an infinite logit", err);
+    /* Rounding may leave the sum below the target after the last one: then that one is it. */
+    random_state random = {s->key + (uint64_t)position * RANDOM_STEP};
+    const double drawn = random_uniform(&random);
     bool sorted = (s->top_k && are_more(s, logits, s->top_k)) || s->top_p < 1;
+    if (!sorted && s->min_p == 0) {
+        weights_all(logits, s->vocab, (double)logits[best], s->temperature, s->weight);
+        *id = weights_find(s->weight, s->vocab, drawn * weights_sum(s->weight, s->vocab));
+        return TN_OK;
+    }
     int64_t kept, count;
     double total = 0, sum = 0;
     if (sorted) {
         kept = keep_best(s, logits, logits[best], &count, &total);
         kept = cut_unlikely(s, kept, &total);
     } else {
-        count = kept = keep_likely(s, logits, logits[best]);
-        for (int64_t i = 0; i < count; i++)
-            total += s->weight[i] = weigh(s, logits, s->order[i], logits[best]);
+        kept = keep_likely(s, logits, logits[best]);
+        for (int64_t i = 0; i < kept; i++)
+            total += s->weight[i];
     }
-    /* Rounding may leave the sum below the target after the last one: then that one is it. */
-    random_state random = {s->key + (uint64_t)position * RANDOM_STEP};
-    double target = random_uniform(&random) * total;
     int64_t i = 0;
-    while (i < kept - 1 && (sum += s->weight[i]) <= target)
+    while (i < kept - 1 && (sum += s->weight[i]) <= drawn * total)
         i++;
     *id = sorted ? s->order[count - 1 - i] : s->order[i];
     return TN_OK;

@@ -15,7 +15,7 @@ typedef struct sampler {
     uint64_t key;   /* of random numbers, from the seed                                            */
     float *peak;    /* the largest of each block of logits                                         */
     int32_t *order; /* [vocab] candidates; a heap, then the best from the end down                  */
-    double *weight; /* [vocab] of the kept candidates                                               */
+    double *weight; /* [vocab] of the kept candidates, or of all                                    */
     int32_t *seen;  /* [vocab] the different tokens so far, seen_count of them; NULL without a penalty  */
     int64_t seen_count;
     bool *is_seen; /* [vocab]                                                                        */
@@ -32,7 +32,7 @@ tn_status sample_see(sampler *s, const int64_t *ids, int64_t count, tn_error *er
 void sample_penalise(const sampler *s, float *logits);
 
 /* A token for logits[vocab], the one behind `position` others of its row. -inf excludes a token; NaN, or nothing but
- * -inf, is TN_E_INPUT. The same seed, position and logits give the same token wherever exp() rounds alike. */
+ * -inf, is TN_E_INPUT. The same seed, position and logits give the same token on every machine. */
 tn_status sample_pick(const sampler *s, const float *logits, int64_t position, int64_t *id, tn_error *err);
 
 #endif

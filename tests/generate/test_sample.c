@@ -291,6 +291,49 @@ START_TEST(fast_ways_choose_as_the_slow_one)
 }
 END_TEST
 
+/* Weights are those of the C library, which may be half a unit off, too. */
+START_TEST(weights_are_exact)
+{
+    enum { N = 40001 };
+    float *logits = malloc(N * sizeof *logits);
+    for (int i = 0; i < N; i++)
+        logits[i] = i == 0 ? 3 : i == 1 ? -INFINITY : 3 - 1e-7f * powf(1.00061f, (float)i);
+    for (int t = 0; t < 3; t++) {
+        double temperature = t == 0 ? 1 : t == 1 ? 0.37 : 1e-3;
+        sampler s = make(temperature, 0, 0, 0, N);
+        pick(&s, logits);
+        for (int i = 0; i < N; i++) {
+            double x = ((double)logits[i] - 3) / temperature, right = x < -708 ? 0 : exp(x);
+            ck_assert_msg(fabs(s.weight[i] - right) <= 0x1p-52 * right, "e^%.17g: %.17g", x, s.weight[i]);
+        }
+        ck_assert(s.weight[0] == 1 && s.weight[1] == 0);
+        sample_close(&s);
+    }
+    free(logits);
+}
+END_TEST
+
+/* Far from the best and from the end, where a block's sum says where to look. */
+START_TEST(what_is_excluded_is_not_drawn)
+{
+    enum { N = 1000 };
+    float logits[N];
+    for (int only = 0; only < N; only += 37) {
+        for (int i = 0; i < N; i++)
+            logits[i] = i == only ? 1 : i == (only + 500) % N ? 1 - 1e-3f : -INFINITY;
+        sampler s = make(1, 0, 0, (uint64_t)only, N);
+        int seen[2] = {0};
+        for (int i = 0; i < 40; i++) {
+            int64_t id = pick(&s, logits);
+            ck_assert(id == only || id == (only + 500) % N);
+            seen[id == only]++;
+        }
+        ck_assert(seen[0] > 5 && seen[1] > 5);
+        sample_close(&s);
+    }
+}
+END_TEST
+
 START_TEST(a_seed_decides_the_tokens)
 {
     int64_t first[64];
@@ -492,9 +535,9 @@ int main(void)
     TCase *tc = suite_open("sample", 60);
     suite_add(tc, greedy_takes_the_best_and_lowest);
     tcase_add_loop_test(tc, every_filter_leaves_what_it_should, 0, sizeof cases / sizeof cases[0]);
-    suite_add(tc, known_sets, a_large_vocabulary, fast_ways_choose_as_the_slow_one, a_seed_decides_the_tokens,
-              the_generator_is_what_it_says, min_p_leaves_the_likely, the_penalty_changes_what_came,
-              the_penalty_also_holds_for_greedy, the_penalty_comes_first, bad_logits_are_errors,
-              bad_options_are_errors);
+    suite_add(tc, known_sets, a_large_vocabulary, fast_ways_choose_as_the_slow_one, weights_are_exact,
+              what_is_excluded_is_not_drawn, a_seed_decides_the_tokens, the_generator_is_what_it_says,
+              min_p_leaves_the_likely, the_penalty_changes_what_came, the_penalty_also_holds_for_greedy,
+              the_penalty_comes_first, bad_logits_are_errors, bad_options_are_errors);
     return suite_run();
 }
