@@ -90,48 +90,40 @@ typedef struct handing {
     void *ctx;
 } handing;
 
-/* Rows of the result, of tokens that follow one another, of which `first` is the one of parts[part] at position. */
-static void hand_rows(graph_run *r, const handing *h, int64_t first, int64_t part, int64_t rows)
+static int64_t first_wanted(const compute_part *part)
+{
+    return part->tokens - part->wanted;
+}
+
+/* Rows of the result, of wanted tokens: first that of parts[*part] at *place, or where that is its end of the next that
+ * has any. Both move on. */
+static void hand_rows(graph_run *r, const handing *h, int64_t first, int64_t rows, int64_t *part, int64_t *place)
 {
     compute *c = h->c;
-    int64_t vocab = c->shape->vocab, at = part, place = first - c->segment[part].first;
-    head_block(&c->head, r, first - h->before, rows, c->logits);
-    for (int64_t i = 0; i < rows && r->status == TN_OK; i++, place++) {
-        while (place == h->parts[at].tokens) {
-            at++;
-            place = 0;
+    int64_t vocab = c->shape->vocab;
+    head_block(&c->head, r, first, rows, c->logits);
+    for (int64_t i = 0; i < rows && r->status == TN_OK; i++, ++*place) {
+        while (*place == h->parts[*part].tokens) {
+            ++*part;
+            *place = first_wanted(&h->parts[*part]);
         }
         tn_error why = TN_ERROR_INIT;
         graph_run look = {.err = &why, .broken = r->broken};
-        int64_t position = h->parts[at].text->fed + place;
+        int64_t position = h->parts[*part].text->fed + *place;
         head_check(&c->head, &look, c->logits + i * vocab, 0, position);
-        h->sink(h->ctx, at, position, c->logits + i * vocab, look.status == TN_OK ? NULL : &why);
+        h->sink(h->ctx, *part, position, c->logits + i * vocab, look.status == TN_OK ? NULL : &why);
     }
 }
 
-static bool is_wanted(const compute_part *part, int64_t place)
-{
-    return place >= part->tokens - part->wanted;
-}
-
-/* All wanted rows, in blocks of those that lie together. */
+/* All wanted rows, brought together. */
 static void hand_out(graph_run *r, const handing *h)
 {
-    int64_t block = 0, first = 0, first_part = 0, token = 0;
-    for (int64_t i = 0; i < h->count; i++)
-        for (int64_t t = 0; t < h->parts[i].tokens; t++, token++) {
-            bool wanted = is_wanted(&h->parts[i], t);
-            if (block > 0 && (!wanted || block == HEAD_ROWS)) {
-                hand_rows(r, h, first, first_part, block);
-                block = 0;
-            }
-            if (wanted && block++ == 0) {
-                first = token;
-                first_part = i;
-            }
-        }
-    if (block > 0)
-        hand_rows(r, h, first, first_part, block);
+    int64_t rows = 0, begin = -h->before, part = 0, place = first_wanted(&h->parts[0]);
+    for (int64_t i = 0; i < h->count; begin += h->parts[i].tokens, i++)
+        for (int64_t t = first_wanted(&h->parts[i]); t < h->parts[i].tokens; t++)
+            head_move(&h->c->head, r, begin + t, rows++);
+    for (int64_t first = 0; first < rows && r->status == TN_OK; first += HEAD_ROWS)
+        hand_rows(r, h, first, rows - first < HEAD_ROWS ? rows - first : HEAD_ROWS, &part, &place);
 }
 
 /* The last tokens of the run that hold all wanted ones. */
@@ -174,10 +166,7 @@ static tn_status run_parts(compute *c, const compute_part *parts, int64_t count,
     r.media = seen.features.data ? &seen : NULL;
     c->model->flow->forward(&r, c->model->arch_state);
     if (r.status == TN_OK && r.wanted > 0) {
-        const handing h = {c, parts, count, tokens - r.result.shape[0], sink, ctx};
-        for (int64_t i = 0, at = 0; i < count; at += parts[i].tokens, i++)
-            c->segment[i].first = at; /* which the run has narrowed                                  */
-        hand_out(&r, &h);
+        hand_out(&r, &(handing){c, parts, count, tokens - r.result.shape[0], sink, ctx});
     }
     if (r.status == TN_OK)
         r.status = device_sync(c->model->target.device, err);

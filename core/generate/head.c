@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 tn_status head_init(head *h, const tn_model *model, const model_shape *shape, int64_t rows, tn_error *err)
 {
@@ -45,6 +46,24 @@ tn_status head_fetch(const head *h, const void *from, float *to, int64_t n, tn_e
             convert_to_f32(h->staging, dtype, to + i, count);
     }
     return status;
+}
+
+void head_move(const head *h, graph_run *r, int64_t from, int64_t to)
+{
+    const device *device = h->model->target.device;
+    size_t size = (size_t)h->shape->hidden * tn_dtype_size(r->result.dtype);
+    if (r->status != TN_OK || r->arena->measuring || from == to)
+        return;
+    char *rows = r->result.data;
+    if (!h->staging) {
+        r->status = device_sync(device, r->err);
+        if (r->status == TN_OK)
+            memcpy(rows + (size_t)to * size, rows + (size_t)from * size, size);
+        return;
+    }
+    r->status = device_download(device, h->staging, rows + (size_t)from * size, size, r->err);
+    if (r->status == TN_OK)
+        r->status = device_upload(device, rows + (size_t)to * size, h->staging, size, r->err);
 }
 
 void head_block(const head *h, graph_run *r, int64_t row, int64_t count, float *out)

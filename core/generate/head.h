@@ -20,6 +20,9 @@ void head_close(head *h);
 /* n elements of the device. */
 tn_status head_fetch(const head *h, const void *from, float *to, int64_t n, tn_error *err);
 
+/* Moves a row of the run's result to where an earlier one was: rows side by side read the head's weights once. */
+void head_move(const head *h, graph_run *r, int64_t from, int64_t to);
+
 /* Logits of count rows of the run's result, beginning at row, to out; of a run that measures nothing is written. */
 void head_block(const head *h, graph_run *r, int64_t row, int64_t count, float *out);
 

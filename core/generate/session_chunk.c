@@ -48,20 +48,20 @@ static void run_head(graph_run *r, chunk_sink *sink)
 {
     tn_session *s = sink->s;
     int64_t vocab = s->shape->vocab, tokens = r->result.shape[0] / s->rows;
-    float *logits = sink->outputs->logits, *last = sink->outputs->last_logits;
-    for (int64_t b = 0; b < s->rows && r->status == TN_OK; b++) {
-        int64_t first = b * tokens;
-        for (int64_t t = 0; logits && t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
+    float *logits = sink->outputs->logits, *last = sink->last ? sink->outputs->last_logits : NULL;
+    for (int64_t b = 0; logits && b < s->rows; b++)
+        for (int64_t t = 0; t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
             int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
             float *to = logits + (b * sink->all_tokens + sink->begin + t) * vocab;
-            head_block(&s->head, r, first + t, count, to);
+            head_block(&s->head, r, b * tokens + t, count, to);
             check_logits(r, sink, b, t, count, to);
         }
-        if (last && sink->last) {
-            head_block(&s->head, r, first + tokens - 1, 1, last + b * vocab);
-            check_logits(r, sink, b, sink->tokens - 1, 1, last + b * vocab);
-        }
-    }
+    for (int64_t b = 0; last && b < s->rows; b++)
+        head_move(&s->head, r, b * tokens + tokens - 1, b);
+    for (int64_t b = 0; last && b < s->rows && r->status == TN_OK; b += HEAD_ROWS)
+        head_block(&s->head, r, b, s->rows - b < HEAD_ROWS ? s->rows - b : HEAD_ROWS, last + b * vocab);
+    for (int64_t b = 0; last && b < s->rows; b++)
+        check_logits(r, sink, b, sink->tokens - 1, 1, last + b * vocab);
 }
 
 /* segment: room for that of the run. */

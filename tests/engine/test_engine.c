@@ -1,6 +1,7 @@
 /* An engine's sequences: what is refused, how they end, what their callbacks see, and what they leave. That a sequence
  * among others is what it is alone, bit for bit, is check_engine's to show, for every model. */
 #include "suite.h"
+#include "test_kernels.h"
 #include "test_models.h"
 
 #include <check.h>
@@ -307,6 +308,64 @@ START_TEST(prompts_are_heard)
 }
 END_TEST
 
+static int heads;
+static int64_t vocab_of_heads;
+
+static tn_status counted(const tn_call *call, tn_error *err)
+{
+    heads += call->out[0].shape[call->out[0].ndim - 1] == vocab_of_heads;
+    return test_kernel_forward(call, err);
+}
+
+/* However many prompts end in a step, and however many rows a session has, the head's weights are read once. */
+START_TEST(heads_are_read_once)
+{
+    enum { PROMPTS = 5 };
+    static const int64_t lengths[PROMPTS] = {9, 1, 12, 3, 20};
+    int64_t ids[PROMPTS][20];
+    heard together[PROMPTS], alone[PROMPTS];
+    memset(together, 0, sizeof together);
+    memset(alone, 0, sizeof alone);
+    tn_model *m = test_model("llama", .dtype = "f32");
+    vocab_of_heads = test_model_vocab(m);
+    test_kernel_add(&(test_kernel){.id = "counted", .op = TN_OP_LINEAR, .forward = counted});
+    test_model_apply(m, test_config("{\"verify\": \"never\", \"measure\": false}"), "counted");
+    tn_engine *e = engine_of(m);
+    for (int i = 0; i < PROMPTS; i++) {
+        for (int64_t t = 0; t < lengths[i]; t++)
+            ids[i][t] = (t * 7 + i) % 60;
+        add(e, &alone[i], ids[i], lengths[i], 4);
+        finish(e);
+    }
+    tn_engine_free(e);
+    e = engine_of(m);
+    for (int i = 0; i < PROMPTS; i++)
+        add(e, &together[i], ids[i], lengths[i], 4);
+    heads = 0;
+    finish(e);
+    ck_assert_int_eq(heads, 4);
+    tn_engine_free(e);
+    for (int i = 0; i < PROMPTS; i++)
+        ck_assert_mem_eq(together[i].tokens, alone[i].tokens, 4 * sizeof *alone[i].tokens);
+    float *last = malloc((size_t)(3 * vocab_of_heads) * sizeof *last);
+    tn_session *s = test_session(m, .rows = 3, .context = CONTEXT);
+    heads = 0;
+    const tn_batch batch = {.size = sizeof batch, .rows = 3, .tokens = 3, .ids = ids[2]};
+    ck_assert_int_eq(tn_session_run(s, &batch, &(tn_outputs){.size = sizeof(tn_outputs), .last_logits = last}, NULL),
+                     TN_OK);
+    ck_assert_int_eq(heads, 1);
+    for (int64_t b = 0; b < 3; b++) {
+        tn_session *one = test_session(m, .context = CONTEXT);
+        float *right = malloc((size_t)vocab_of_heads * sizeof *right);
+        test_model_run(one, 3, &ids[2][3 * b], .last_logits = right);
+        for (int64_t i = 0; i < vocab_of_heads; i++)
+            ck_assert_double_eq_tol(last[b * vocab_of_heads + i], right[i], 1e-4 * (1 + fabs(right[i])));
+        free(right);
+    }
+    free(last);
+}
+END_TEST
+
 /* Beginnings are shared by sequences of one salt, among those that run, too. */
 START_TEST(beginnings_are_shared)
 {
@@ -447,7 +506,7 @@ int main(void)
 {
     TCase *tcase = suite_open("engine", 0);
     suite_add(tcase, what_cannot_be_is_refused, ends_are_told_once, one_error_is_of_one_sequence, an_end_token_ends,
-              the_context_ends, prompts_are_heard, beginnings_are_shared, memory_is_bounded,
+              the_context_ends, prompts_are_heard, heads_are_read_once, beginnings_are_shared, memory_is_bounded,
               a_full_cache_is_gone_on_with, models_that_see_ahead_are_refused);
     return suite_run();
 }
