@@ -152,11 +152,14 @@ void process_free(process_result *result)
 
 const char *process_said(const process_result *r)
 {
+    static const char busy[] = "tenon: warning: other programs had the processors while kernels were checked: ";
     char line[256] = "";
     const char *why = tn_trial_unfiltered();
     if (why)
         snprintf(line, sizeof line, "plugins are tried without a filter of system calls: %s\n", why);
-    return strncmp(r->err, line, strlen(line)) == 0 ? r->err + strlen(line) : r->err;
+    const char *said = strncmp(r->err, line, strlen(line)) == 0 ? r->err + strlen(line) : r->err;
+    const char *behind = strncmp(said, busy, strlen(busy)) == 0 ? strchr(said, '\n') : NULL;
+    return behind ? behind + 1 : said;
 }
 
 void process_expect_error(process_result r, int status, ...)

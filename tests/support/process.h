@@ -30,7 +30,8 @@ void process_free(process_result *result);
 #define TENON(input, ...) process_run(input, (const char *const[]){__VA_ARGS__, NULL})
 
 /* What it said on stderr. Where plugins are tried without a filter, which a build may lack, kernels and check say so in
- * a first line, which is left out here: test_cli_kernels looks at it. In r, which stays the caller's. */
+ * a first line, which is left out here (test_cli_kernels looks at it), and so is the warning of a machine so busy that
+ * threads of a kernel never met in its check. In r, which stays the caller's. */
 const char *process_said(const process_result *r);
 
 /* Aborts the test unless the program ended with this status, printed nothing on stdout, and one line on stderr that
