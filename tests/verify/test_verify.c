@@ -203,7 +203,8 @@ START_TEST(rows_say_what_was_tried)
     snprintf(threads, sizeof threads, tn_thread_count() > 1 ? "1 and %d threads" : "%d thread", (int)tn_thread_count());
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     tn_verify_row **rows = verify(m, "norm", TN_OK, &count);
-    ck_assert_msg(strstr(rows[0]->coverage, " tokens, ") && strstr(rows[0]->coverage, threads), "%s",
+    bool busy = strstr(rows[0]->coverage, " threads that this busy machine never ran at one time");
+    ck_assert_msg(strstr(rows[0]->coverage, " tokens, ") && (busy || strstr(rows[0]->coverage, threads)), "%s",
                   rows[0]->coverage);
 }
 END_TEST
