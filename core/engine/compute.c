@@ -95,8 +95,8 @@ static int64_t first_wanted(const compute_part *part)
     return part->tokens - part->wanted;
 }
 
-/* Rows of the result, of wanted tokens: first that of parts[*part] at *place, or where that is its end of the next that
- * has any. Both move on. */
+/* Rows of the result, which are those of wanted tokens. The next of these is at *place of parts[*part], or where that
+ * is the part's end in a later one; both move on. */
 static void hand_rows(graph_run *r, const handing *h, int64_t first, int64_t rows, int64_t *part, int64_t *place)
 {
     compute *c = h->c;
@@ -165,9 +165,8 @@ static tn_status run_parts(compute *c, const compute_part *parts, int64_t count,
     r.wanted = wanted_tokens(parts, count);
     r.media = seen.features.data ? &seen : NULL;
     c->model->flow->forward(&r, c->model->arch_state);
-    if (r.status == TN_OK && r.wanted > 0) {
+    if (r.status == TN_OK && r.wanted > 0)
         hand_out(&r, &(handing){c, parts, count, tokens - r.result.shape[0], sink, ctx});
-    }
     if (r.status == TN_OK)
         r.status = device_sync(c->model->target.device, err);
     return r.status;

@@ -148,19 +148,13 @@ static int64_t list_from(const sampler *s, const float *logits, float least)
     return n;
 }
 
-static int64_t count_all(const sampler *s, const float *logits)
+/* How many candidates there are, where these are not more than most. */
+static int64_t count_some(const sampler *s, const float *logits, int64_t most)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < s->vocab; i++)
+    for (int64_t i = 0; i < s->vocab && n <= most; i++)
         n += logits[i] > -INFINITY;
     return n;
-}
-
-static bool are_more(const sampler *s, const float *logits, int64_t n)
-{
-    for (int64_t i = 0; i < s->vocab && n >= 0; i++)
-        n -= logits[i] > -INFINITY;
-    return n < 0;
 }
 
 /* At least n candidates, and all that are as good as the last of them; all there are where there are fewer. */
@@ -267,7 +261,7 @@ static int64_t keep_top_p(const sampler *s, const float *logits, int64_t count, 
 /* Lists enough of the best to hold top_p of all weights, whose sum *all becomes. */
 static int64_t list_top_p(const sampler *s, const float *logits, float largest, double *all)
 {
-    int64_t count, every = count_all(s, logits);
+    int64_t count, every = count_some(s, logits, s->vocab);
     weights_all(logits, s->vocab, (double)largest, s->temperature, s->weight);
     *all = weights_sum(s->weight, s->vocab);
     for (int64_t n = 64; n < blocks_of(s); n *= 4) {
@@ -332,7 +326,7 @@ tn_status sample_pick(const sampler *s, const float *logits, int64_t position, i
     /* Rounding may leave the sum below the target after the last one: then that one is it. */
     random_state random = {s->key + (uint64_t)position * RANDOM_STEP};
     const double drawn = random_uniform(&random);
-    bool sorted = (s->top_k && are_more(s, logits, s->top_k)) || s->top_p < 1;
+    bool sorted = (s->top_k && count_some(s, logits, s->top_k) > s->top_k) || s->top_p < 1;
     if (!sorted && s->min_p == 0) {
         weights_all(logits, s->vocab, (double)logits[best], s->temperature, s->weight);
         *id = weights_find(s->weight, s->vocab, drawn * weights_sum(s->weight, s->vocab));

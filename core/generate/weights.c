@@ -71,19 +71,19 @@ double weights_sum(const double *weight, int64_t n)
 
 int64_t weights_find(const double *weight, int64_t n, double target)
 {
-    double sum = 0;
+    double sum = 0, before = 0;
     int64_t block = 0, last = 0;
-    for (int64_t b = 0; b < n; b += BLOCK) {
+    for (int64_t b = 0; b < n && sum <= target; b += BLOCK) {
         double more = sum_block(weight + b, block_size(n, b));
-        block = more > 0 ? b : block;
-        if (sum + more > target)
-            break;
+        if (more > 0) {
+            block = b;
+            before = sum;
+        }
         sum += more;
     }
-    for (int64_t i = block; i < block + block_size(n, block); i++) {
+    for (int64_t i = block; i < block + block_size(n, block) && before <= target; i++) {
         last = weight[i] > 0 ? i : last;
-        if ((sum += weight[i]) > target)
-            break;
+        before += weight[i];
     }
     return last;
 }

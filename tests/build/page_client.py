@@ -4,6 +4,7 @@ import base64, contextlib, itertools, json, os, subprocess, sys, tempfile, threa
 
 from serve_client import chat_model, serving
 
+
 class Browser:
     """One page. failures: what it logged as an error; asked: the addresses that it fetched."""
 
@@ -159,11 +160,13 @@ def stop():
         assert b.turns("assistant")[0] and not b.turns("note"), b.turns("note")
         hidden = b.value("(t => [t.scrollTop, t.scrollHeight - t.scrollTop - t.clientHeight])(document.getElementById('talk'))")
         assert hidden[0] > 0 and hidden[1] < 60, hidden
+        before = s.metric("generation_tokens_total")
         b.write("And")
         b.press("Enter", "\r")
         b.wait("(document.querySelectorAll('.turn.assistant')[1] || {}).textContent")
-        b.click("fresh")  # stops it, too
+        b.click("fresh")  # stops it, too: to the end of the context it would be some 450 tokens more
         s.wait_for("num_requests_running", 0)
+        assert s.metric("generation_tokens_total") - before < 300, s.metric("generation_tokens_total") - before
         assert not b.failures, b.failures
 
 

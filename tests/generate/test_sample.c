@@ -2,6 +2,7 @@
  * fixed, so the statistics are the same in every run. */
 #include "base/random.h"
 #include "generate/sample.h"
+#include "generate/weights.h"
 #include "broken.h"
 #include "suite.h"
 
@@ -313,6 +314,30 @@ START_TEST(weights_are_exact)
 }
 END_TEST
 
+/* In every block, at its edges, at none and at all of the sum, with stretches that have no weight. */
+START_TEST(a_place_in_the_sum_is_found)
+{
+    static const int64_t sizes[] = {1, 3, 127, 128, 129, 500, 1024};
+    double weight[1024];
+    for (size_t c = 0; c < 3 * sizeof sizes / sizeof *sizes; c++) {
+        int64_t n = sizes[c / 3], first = -1, last = 0;
+        for (int64_t i = 0; i < n; i++) {
+            weight[i] = c % 3 == 0 || n < 3 || (c % 3 == 1 ? i / 100 % 2 == 1 || i == 1 : i == n / 2) ? 1 + i % 3 : 0;
+            first = first < 0 && weight[i] > 0 ? i : first;
+            last = weight[i] > 0 ? i : last;
+        }
+        double sum = weights_sum(weight, n), before = 0;
+        for (int64_t i = 0; i < n; before += weight[i++])
+            for (int k = 0; k < 2 && weight[i] > 0; k++)
+                ck_assert_int_eq(weights_find(weight, n, before + k * (weight[i] - 0.25)), i);
+        ck_assert_double_eq(before, sum);
+        ck_assert_int_eq(weights_find(weight, n, 0), first);
+        ck_assert_int_eq(weights_find(weight, n, sum), last);
+        ck_assert_int_eq(weights_find(weight, n, sum + 1), last);
+    }
+}
+END_TEST
+
 /* Far from the best and from the end, where a block's sum says where to look. */
 START_TEST(what_is_excluded_is_not_drawn)
 {
@@ -536,8 +561,9 @@ int main(void)
     suite_add(tc, greedy_takes_the_best_and_lowest);
     tcase_add_loop_test(tc, every_filter_leaves_what_it_should, 0, sizeof cases / sizeof cases[0]);
     suite_add(tc, known_sets, a_large_vocabulary, fast_ways_choose_as_the_slow_one, weights_are_exact,
-              what_is_excluded_is_not_drawn, a_seed_decides_the_tokens, the_generator_is_what_it_says,
-              min_p_leaves_the_likely, the_penalty_changes_what_came, the_penalty_also_holds_for_greedy,
-              the_penalty_comes_first, bad_logits_are_errors, bad_options_are_errors);
+              a_place_in_the_sum_is_found, what_is_excluded_is_not_drawn, a_seed_decides_the_tokens,
+              the_generator_is_what_it_says, min_p_leaves_the_likely, the_penalty_changes_what_came,
+              the_penalty_also_holds_for_greedy, the_penalty_comes_first, bad_logits_are_errors,
+              bad_options_are_errors);
     return suite_run();
 }
