@@ -201,6 +201,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(if $(HAS_AMX),,$(if $(SANITIZE),,'$(TOOL)/check_kernels --emulate') '$(TOOL)/check_kernels --emulate tests/data/ops') \
   $(if $(wildcard ../shared/quantised/blocks),'$(TOOL)/check_kernels --blocks ../shared/quantised/blocks') \
   '$(TOOL)/check_models --hidden --config tests/data/unchecked.json --without gemma3n_text tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
+  $(if $(SANITIZE),,'$(TOOL)/check_models $(if $(HAS_AMX),,--emulate )--batch tests/data/models/llama tests/data/models/qwen3_moe') \
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \

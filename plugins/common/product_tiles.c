@@ -296,7 +296,7 @@ static void tokens_by_rows(const tile_job *job, const copied_rows *c, const copi
 
 static void tiles_of_copies(const tile_job *job)
 {
-    static _Thread_local bool backwards; /* it says what is near, which is this thread's own                 */
+    bool backwards = false;
     const product_kernels *kernels = job->kernels;
     int64_t step = kernels->variant->rows / job->sources, tiles = product_tiles(kernels, job->tokens);
     int64_t length = copied_length(job->stretch, job->k), most = copied_tiles(length) * step;

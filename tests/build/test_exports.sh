@@ -1,5 +1,6 @@
 #!/bin/sh
-# What libtenon.so exports is a decision: its dynamic symbols are those of tests/data/exports.txt. Plugins export none.
+# What libtenon.so exports is a decision: its dynamic symbols are those of tests/data/exports.txt. Plugins export none, and
+# have no thread-local variables: what changes in one from call to call, the check of a kernel refuses.
 . tests/build/lib.sh
 
 symbols() {
@@ -14,9 +15,15 @@ nothing() {
     [ -z "$(symbols "$1")" ] || { symbols "$1"; false; }
 }
 
+stateless() {
+    ! readelf -sW "$1" | awk '$4 == "TLS" && $7 != "UND"' | grep .
+}
+
 # After a change that is meant: nm -D --defined-only build/libtenon.so | awk '{print $3}' | sort > tests/data/exports.txt
 check 'libtenon.so exports what tests/data/exports.txt lists' same
 for plugin in "$build"/plugins/*.so; do
-    [ -e "$plugin" ] && check "$(basename "$plugin") exports nothing" nothing "$plugin"
+    [ -e "$plugin" ] || continue
+    check "$(basename "$plugin") exports nothing" nothing "$plugin"
+    check "$(basename "$plugin") has no thread-local variables" stateless "$plugin"
 done
 finish

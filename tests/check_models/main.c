@@ -1,5 +1,5 @@
 /* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
- *              [--skip-unsupported] [--batch] [--exact]
+ *              [--skip-unsupported] [--batch] [--exact] [--emulate]
  *
  * Runs every case below DIR (folders with config.json and weights, or a .gguf, and expected.safetensors, in the format
  * of the golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and
@@ -19,9 +19,12 @@
  *   names    every tensor of the checkpoint is a parameter of the model
  *   side     vectors of texts, with the padding on either side, within 1e-5; states behind the final norm
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
+ * --emulate takes the plugins of build/emulated, whose tile instructions are C, where the processor has all but tiles.
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
  * that a plugin's device declines are skipped, with its reason. */
 #include "check.h"
+
+#include "device/cpu_flags.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -38,7 +41,7 @@ typedef struct options {
     int folder_count;
     const char *specs[8];
     int spec_count;
-    bool hidden, skip_unsupported, batch, exact;
+    bool hidden, skip_unsupported, batch, exact, emulate;
     tn_config *config;
 } options;
 
@@ -220,6 +223,8 @@ static bool parse(int argc, char **argv, options *o)
             o->batch = true;
         else if (!strcmp(argv[i], "--exact"))
             o->exact = true;
+        else if (!strcmp(argv[i], "--emulate"))
+            o->emulate = true;
         else if (argv[i][0] == '-' || o->folder_count == FOLDERS)
             return false;
         else
@@ -248,13 +253,22 @@ int main(int argc, char **argv)
     char *slash = strrchr(plugins, '/');
     snprintf(slash ? slash : plugins, 32, "%s", slash ? "/../plugins" : "build/plugins");
     o.plugins = plugins;
-    if (!parse(argc, argv, &o)) {
+    bool good = parse(argc, argv, &o);
+    if (o.emulate && o.plugins == plugins)
+        snprintf(slash ? slash : plugins, 32, "%s", slash ? "/../emulated/plugins" : "build/emulated/plugins");
+    if (!good) {
         fputs(
             "usage: check_models DIR... [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
-            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact]\n",
+            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact] [--emulate]\n",
             stderr);
         return 2;
     }
+    if (o.emulate && !(tn_cpu_flags() & TN_CPU_AVX512_BF16)) {
+        printf("SKIPPED amx-emulated: AVX-512 with BF16 is not on this machine, or not in TENON_CPU\n"
+               "0 passed, 0 failed, 1 skipped\n");
+        return 0;
+    }
+    cpu_flags_emulate(o.emulate ? TN_CPU_AMX_BF16 : 0);
     o.config = o.settings ? tn_config_load(o.settings, &err) : tn_config_new();
     if (!o.config || !realpath(o.plugins, absolute) || tn_config_set_plugins(o.config, absolute, &err) != TN_OK ||
         tn_config_set_same_bits(o.config, o.batch, &err) != TN_OK ||
