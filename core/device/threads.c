@@ -25,8 +25,9 @@ enum { MASK_BYTES = 8, THREADS_MAX = 1024, THREADS_ALWAYS = 4, PIECES_PER_THREAD
 /* Nanoseconds: shares of the last regions' time, within limits. */
 enum { SPIN_SHARE = 2, SPIN_LEAST = 40000, SPIN_MOST = 5000000 };
 enum { INVITATION_SHARE = 8, INVITATION_LEAST = 10000, INVITATION_MOST = 500000 };
-enum { BUSY = 20000000 };     /* after a thread lost its processor                                     */
-enum { LONG = 100000 };       /* after which a thread asks whether it lost its processor                 */
+enum { BUSY = 20000000 };     /* after another program had a thread's processor                       */
+enum { LONG = 100000 };       /* after which a thread asks whether one had it                            */
+enum { LOST = 500000 };       /* to it, at least: what the system itself has to do takes less             */
 enum { LOOKS_PER_TIME = 32 }; /* spins between looks at the clock                                      */
 
 #define CLOSED (1ull << 31)
@@ -88,16 +89,37 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Has the system taken the processor from this thread since it asked last? Then the machine is busy for a while. */
+/* Where this thread stood when it looked last: how often the system had taken its processor away, and for how long it
+ * had not run without having slept here. */
+static _Thread_local struct {
+    long taken;
+    int64_t away;
+} looked;
+
+/* For how long this thread has slept in wait_change. */
+static _Thread_local int64_t slept;
+
+/* Has another program had the processor of this thread since it looked last? */
+static bool look(int64_t time)
+{
+    struct rusage usage;
+    struct timespec ran;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran) != 0)
+        return false;
+    int64_t away = time - ((int64_t)ran.tv_sec * 1000000000 + ran.tv_nsec) - slept;
+    bool lost = usage.ru_nivcsw != looked.taken && away - looked.away > LOST;
+    looked.taken = usage.ru_nivcsw;
+    looked.away = away;
+    return lost;
+}
+
+/* Then the machine is busy for a while. */
 static bool preempted(int64_t time)
 {
-    static _Thread_local long before;
-    struct rusage usage;
-    if (getrusage(RUSAGE_THREAD, &usage) != 0 || usage.ru_nivcsw == before)
-        return false;
-    before = usage.ru_nivcsw;
-    atomic_store_explicit(&team.busy_until, time + BUSY, memory_order_relaxed);
-    return true;
+    bool lost = look(time);
+    if (lost)
+        atomic_store_explicit(&team.busy_until, time + BUSY, memory_order_relaxed);
+    return lost;
 }
 
 /* A running mean. */
@@ -141,8 +163,10 @@ static void wait_change(watched *w, unsigned old)
     }
     /* The sleeper announces itself before it looks again, the waker bumps before it looks for sleepers. */
     atomic_fetch_add(&w->sleepers, 1);
+    int64_t began = now();
     while (atomic_load(&w->value) == old)
         syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    slept += now() - began;
     atomic_fetch_sub(&w->sleepers, 1);
 }
 
@@ -412,6 +436,8 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
         int32_t others = threads - 1 < team.workers ? threads - 1 : team.workers;
         region_threads = others > 0 ? invite(others) + 1 : 1;
         int64_t began = now();
+        if (atomic_load_explicit(&team.took, memory_order_relaxed) > LONG)
+            look(began); /* this thread may have waited for anything since                           */
         body(ctx, 0, region_threads);
         region_threads = 0;
         if (others > 0)

@@ -2,12 +2,15 @@
  * measured is what happens on this machine with these shapes. This file: who is measured. */
 #include "select/measure.h"
 
+#include "device/machine.h"
+#include "op/op.h"
 #include "plugin/kernels_config.h"
 #include "select/check_plan.h"
 #include "select/choose.h"
 #include "select/patterns.h"
 #include "select/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- who is measured -------------------------------------------------------------------------------------------- */
@@ -70,11 +73,22 @@ static tn_status add_entrants(plan *p, measure_entry *entry, tn_error *err)
     return TN_OK;
 }
 
+/* Bytes that calls go round at most: a kernel may pack as many, and a virtual machine may report a cache of others. */
+static const double MOST_BYTES = 128 << 20;
+
+static size_t sites_to_time(const tn_site *site)
+{
+    tn_call call = inputs_call(site, 1, 1);
+    double enough = fmin(2 * (double)machine_cache_bytes(tn_thread_count()), MOST_BYTES) / op_bytes(&call);
+    return enough < MEASURE_SITES || enough >= MEASURE_MOST_SITES ? MEASURE_SITES : (size_t)enough + 1;
+}
+
 static tn_status make_entry(plan *p, size_t shape, measure_entry *entry, tn_error *err)
 {
     const graph *g = p->target->graph;
     *entry = (measure_entry){.shape = shape, .depth = depth_of(p->shapes[shape])};
-    for (size_t i = 0; i < g->site_count && entry->site_count < MEASURE_SITES; i++)
+    size_t most = sites_to_time(&p->shapes[shape]->site);
+    for (size_t i = 0; i < g->site_count && entry->site_count < most; i++)
         if (p->shape_of[i] == shape)
             entry->sites[entry->site_count++] = g->sites[i];
     return add_entrants(p, entry, err);

@@ -15,8 +15,10 @@ tn_status plan_measure(plan *p, bool *changed, tn_error *err);
 /* What the candidate would be timed with at sites of the shape; NULL: it is not, or needs no look. */
 plan_fit *plan_entrant(const plan *p, size_t candidate, size_t shape);
 
-/* Those that compete for the sites of one shape. */
-enum { MEASURE_SITES = 4, MEASURE_FITS = 15 };
+/* Those that compete for the sites of one shape. Calls go round so many of these sites that weights come from memory,
+ * as they do in a model of many layers: twice what the last caches hold, at most; where that takes too many, the
+ * least. */
+enum { MEASURE_SITES = 4, MEASURE_MOST_SITES = 64, MEASURE_FITS = 15 };
 
 typedef struct measure_entrant {
     size_t candidate;
@@ -28,7 +30,7 @@ typedef struct measure_entry {
     size_t shape;
     int depth; /* an operation with parts is measured after them                                  */
     size_t site_count, fit_count;
-    const graph_site *sites[MEASURE_SITES]; /* calls go round them, so that weights are not all in a cache */
+    const graph_site *sites[MEASURE_MOST_SITES];
     measure_entrant fits[MEASURE_FITS];
     bool known;
 } measure_entry;
