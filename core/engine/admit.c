@@ -55,8 +55,9 @@ static bool make_room(tn_engine *e, size_t more, const held_text *but)
 
 static void keep(tn_engine *e, held_text *t)
 {
-    held_text *copy = t->fed > 0 && t->cache.device ? malloc(sizeof *copy) : NULL;
-    if (copy && e->kept_count == ENGINE_KEPT)
+    bool keeps = t->fed > 0 && t->cache.device && e->most_kept > 0;
+    held_text *copy = keeps ? malloc(sizeof *copy) : NULL;
+    if (copy && e->kept_count == e->most_kept)
         forget(e, oldest(e, NULL));
     if (!copy)
         return;

@@ -79,6 +79,8 @@ static tn_status make(tn_engine *e, const tn_engine_options *o, tn_error *err)
     e->sequences = o->sequences;
     e->budget = budget;
     e->cache_bytes = o->cache_bytes;
+    int64_t texts = ENGINE_PIECES / (ENGINE_LAYER_PIECES * (shape->layers > 0 ? shape->layers : 1)) - o->sequences;
+    e->most_kept = texts < 0 ? 0 : texts < ENGINE_KEPT ? texts : ENGINE_KEPT;
     e->maker = (held_maker){model, shape, o->context, budget};
     e->running = calloc((size_t)o->sequences, sizeof *e->running);
     e->part = calloc((size_t)o->sequences, sizeof *e->part);

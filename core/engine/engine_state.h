@@ -5,8 +5,9 @@
 #include "engine/compute.h"
 #include "engine/sequence.h"
 
-/* Texts of ended sequences, for those that begin alike. */
-enum { ENGINE_KEPT = 256 };
+/* Texts of ended sequences, for those that begin alike; fewer where models have so many layers that all texts would
+ * come near what the system maps for a process, some 65,000 pieces: six for each layer of a text. */
+enum { ENGINE_KEPT = 256, ENGINE_PIECES = 49152, ENGINE_LAYER_PIECES = 6 };
 
 /* Prompts of models whose layers keep states are cut at multiples of this, so that a state behind so many tokens is
  * always the same. */
@@ -27,7 +28,7 @@ struct tn_engine {
     sequence **running; /* [sequences], the oldest first; owned                                            */
     int64_t running_count;
     held_text *kept[ENGINE_KEPT];
-    int64_t kept_count;
+    int64_t kept_count, most_kept;
     compute_part *part; /* [sequences] of this step                                                      */
     sequence **of_part; /* [sequences]                                                                  */
     int64_t part_count;

@@ -224,14 +224,22 @@ size_t cache_held(const kv_cache *c)
     return held;
 }
 
+static size_t rows_would_hold(const kv_cache *c, const growing *g, int64_t capacity, int64_t positions)
+{
+    size_t row = g->bytes / (size_t)c->rows, used = row / (size_t)capacity * (size_t)positions, held = g->held;
+    for (int64_t b = 0; b < c->rows; b++)
+        held += growing_would_hold(g, (size_t)b * row, (size_t)b * row + used) - g->held;
+    return held;
+}
+
 size_t cache_would_hold(const kv_cache *c, int64_t positions)
 {
     size_t held = 0;
     for (int64_t i = 0; i < c->layers; i++) {
         const cache_kind *kind = &c->kind[c->layer_kind[i]];
-        size_t grown = c->k[i].bytes + c->v[i].bytes + c->index[i].bytes;
-        held +=
-            c->device->ops->host_memory ? grown / (size_t)kind->capacity * (size_t)usable(c, kind, positions) : grown;
+        int64_t then = usable(c, kind, positions);
+        held += rows_would_hold(c, &c->k[i], kind->capacity, then) + rows_would_hold(c, &c->v[i], kind->capacity, then);
+        held += rows_would_hold(c, &c->index[i], kind->capacity, then);
         held += tensor_bytes(conv_of(c, i)) + tensor_bytes(state_of(c, i));
     }
     return held;

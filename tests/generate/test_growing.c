@@ -176,12 +176,35 @@ START_TEST(parts_are_held_once)
 }
 END_TEST
 
+/* Of a large block the first huge page is taken piece by piece, unless all of it is wanted at once. */
+START_TEST(few_tokens_hold_little)
+{
+    static const struct {
+        size_t to[3], held[3];
+    } cases[] = {{{100, 300000, 2 << 20}, {64 << 10, 320 << 10, 2 << 20}},
+                 {{1, (2 << 20) + 1, (4 << 20) + 1}, {64 << 10, 4 << 20, 6 << 20}},
+                 {{3 << 20, 3 << 20, 9 << 20}, {4 << 20, 4 << 20, 10 << 20}}};
+    growing g;
+    device d = {.ops = &eager_cpu};
+    for (size_t c = 0; c < 3; c++) {
+        ck_assert_int_eq(growing_init(&g, &d, (size_t)9 << 20, NULL), TN_OK);
+        for (int i = 0; i < 3; i++) {
+            ck_assert_uint_eq(growing_would_hold(&g, 0, cases[c].to[i]), cases[c].held[i]);
+            ck_assert_int_eq(growing_hold(&g, 0, cases[c].to[i], NULL), TN_OK);
+            ck_assert_uint_eq(g.held, cases[c].held[i]);
+            memset(g.data, 1, cases[c].to[i]);
+        }
+        growing_free(&g);
+    }
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("growing", 600);
     tcase_add_checked_fixture(tc, setup, teardown);
     suite_add(tc, memory_follows_the_tokens);
     tcase_add_loop_test(tc, rows_and_rings_grow, 0, 5);
-    suite_add(tc, no_memory_is_an_error, parts_are_held_once, a_context_of_a_hundred_thousand);
+    suite_add(tc, no_memory_is_an_error, parts_are_held_once, few_tokens_hold_little, a_context_of_a_hundred_thousand);
     return suite_run();
 }
