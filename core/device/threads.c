@@ -100,7 +100,7 @@ static _Thread_local struct {
 static _Thread_local int64_t slept;
 
 /* Has another program had the processor of this thread since it looked last? */
-static bool look(int64_t time)
+static bool lost_processor(int64_t time)
 {
     struct rusage usage;
     struct timespec ran;
@@ -116,7 +116,7 @@ static bool look(int64_t time)
 /* Then the machine is busy for a while. */
 static bool preempted(int64_t time)
 {
-    bool lost = look(time);
+    bool lost = lost_processor(time);
     if (lost)
         atomic_store_explicit(&team.busy_until, time + BUSY, memory_order_relaxed);
     return lost;
@@ -437,7 +437,7 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
         region_threads = others > 0 ? invite(others) + 1 : 1;
         int64_t began = now();
         if (atomic_load_explicit(&team.took, memory_order_relaxed) > LONG)
-            look(began); /* this thread may have waited for anything since                           */
+            lost_processor(began); /* this thread may have waited for anything since                 */
         body(ctx, 0, region_threads);
         region_threads = 0;
         if (others > 0)

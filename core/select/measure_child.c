@@ -157,6 +157,7 @@ static tn_status time_size(const measure_job *job, const measure_entry *e, int s
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): plan_no_memory is a failure
         sides[i] = (timing_side){.call = call_once, .ctx = &all[i]};
     }
+    job->note->side = 0;
     if (status == TN_OK && size == GRAPH_ONE)
         status = touch_weights(&all[0], err);
     bool open = true, heavy = inputs_operations(site, tokens_of(site, size)) > HEAVY_WORK;
