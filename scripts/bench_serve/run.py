@@ -297,6 +297,7 @@ def made_up_tokenizer(count):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the servers have sessions of their own
     bench = Bench(arguments())
     if bench.o.urgent:
         be_urgent()
