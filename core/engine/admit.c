@@ -53,6 +53,15 @@ static bool make_room(tn_engine *e, size_t more, const held_text *but)
     return held + more <= e->cache_bytes;
 }
 
+/* Where the system has less than the cache may take. false: there was none. */
+static bool forget_oldest(tn_engine *e)
+{
+    int64_t kept = oldest(e, NULL);
+    if (kept >= 0)
+        forget(e, kept);
+    return kept >= 0;
+}
+
 static void keep(tn_engine *e, held_text *t)
 {
     bool keeps = t->fed > 0 && t->cache.device && e->most_kept > 0;
@@ -109,6 +118,10 @@ bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
         tn_status status = make_room(e, more, NULL) ? cache_hold(&s->text.cache, tokens, &err) : TN_E_MEMORY;
         if (status == TN_OK)
             return true;
+        if (err.code == TN_E_MEMORY && forget_oldest(e)) {
+            tn_error_clear(&err);
+            continue;
+        }
         int64_t youngest = e->running_count - 1;
         if (youngest == 0) { /* alone, and there is not enough for it                              */
             if (err.code == TN_OK)
@@ -204,8 +217,11 @@ static tn_status give_keys(tn_engine *e, sequence *s, const beginning *b, tn_err
         e->info.prefix_hits += s->begun ? 0 : s->cached;
         return TN_OK;
     }
-    tn_error_clear(err);
-    return held_open_cache(&s->text, &e->maker, err);
+    do {
+        tn_error_clear(err);
+        status = held_open_cache(&s->text, &e->maker, err);
+    } while (status == TN_E_MEMORY && forget_oldest(e));
+    return status;
 }
 
 static void drop_first_waiting(tn_engine *e)

@@ -1,14 +1,18 @@
 /* An engine's sequences: what is refused, how they end, what their callbacks see, and what they leave. That a sequence
  * among others is what it is alone, bit for bit, is check_engine's to show, for every model. */
+#include "sanitizer.h"
 #include "suite.h"
 #include "test_kernels.h"
 #include "test_models.h"
 
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <tenon/tenon.h>
+#include <unistd.h>
 
 enum { CONTEXT = 400, MOST = 32 };
 
@@ -480,6 +484,50 @@ START_TEST(a_full_cache_is_gone_on_with)
 }
 END_TEST
 
+#if !SANITIZER
+static rlim_t addresses_now(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ck_assert(file && fscanf(file, "%llu", &pages) == 1);
+    fclose(file);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+#endif
+
+/* The system has room for fewer texts than the cache may hold: kept ones go, and nobody hears of it. */
+START_TEST(kept_texts_make_room)
+{
+#if SANITIZER
+    printf("SKIPPED kept texts: the sanitizer takes all addresses\n");
+#else
+    enum { TEXTS = 12, ROOM = 3, LONG = 100000 };
+    struct rlimit before, tight;
+    tn_model *m = test_model("llama", .dtype = NULL);
+    tn_session *s = test_model_session(m, .context = LONG);
+    rlim_t one = (rlim_t)tn_session_cache_bytes(s);
+    tn_session_free(s);
+    tn_engine *e = new_engine(m, &(tn_engine_options){.size = sizeof(tn_engine_options), .context = LONG});
+    int64_t prompt[24];
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+    for (int i = 0; i < TEXTS; i++) {
+        heard h = {0};
+        fill(prompt, 24, 5 + i);
+        add(e, &h, prompt, 24, 2);
+        finish(e);
+        ck_assert_msg(h.result.status == TN_OK, "text %d", i);
+        ck_assert_int_eq(h.count, 2);
+        tight = before;
+        tight.rlim_cur = addresses_now() + ROOM * one;
+        if (i == 0)
+            ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
+    }
+    setrlimit(RLIMIT_AS, &before);
+    tn_engine_free(e);
+#endif
+}
+END_TEST
+
 START_TEST(models_that_see_ahead_are_refused)
 {
     tn_error err = TN_ERROR_INIT;
@@ -507,6 +555,6 @@ int main(void)
     TCase *tcase = suite_open("engine", 0);
     suite_add(tcase, what_cannot_be_is_refused, ends_are_told_once, one_error_is_of_one_sequence, an_end_token_ends,
               the_context_ends, prompts_are_heard, heads_are_read_once, beginnings_are_shared, memory_is_bounded,
-              a_full_cache_is_gone_on_with, models_that_see_ahead_are_refused);
+              a_full_cache_is_gone_on_with, kept_texts_make_room, models_that_see_ahead_are_refused);
     return suite_run();
 }
