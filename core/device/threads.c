@@ -26,8 +26,8 @@ enum { MASK_BYTES = 8, THREADS_MAX = 1024, THREADS_ALWAYS = 4, PIECES_PER_THREAD
 enum { SPIN_SHARE = 2, SPIN_LEAST = 40000, SPIN_MOST = 5000000 };
 enum { INVITATION_SHARE = 8, INVITATION_LEAST = 10000, INVITATION_MOST = 500000 };
 enum { BUSY = 20000000 };     /* after another program had a thread's processor                       */
-enum { LONG = 100000 };       /* after which a thread asks whether one had it                            */
-enum { LOST = 500000 };       /* to it, at least: what the system itself has to do takes less             */
+enum { LOST = 500000 };       /* for so long at least: what the system itself has to do takes less       */
+enum { LONG = 100000 };       /* after which a thread asks whether it had                               */
 enum { LOOKS_PER_TIME = 32 }; /* spins between looks at the clock                                      */
 
 #define CLOSED (1ull << 31)

@@ -53,7 +53,7 @@ static bool make_room(tn_engine *e, size_t more, const held_text *but)
     return held + more <= e->cache_bytes;
 }
 
-/* Where the system has less than the cache may take. false: there was none. */
+/* false: there is none. */
 static bool forget_oldest(tn_engine *e)
 {
     int64_t kept = oldest(e, NULL);
@@ -67,7 +67,7 @@ static void keep(tn_engine *e, held_text *t)
     bool keeps = t->fed > 0 && t->cache.device && e->most_kept > 0;
     held_text *copy = keeps ? malloc(sizeof *copy) : NULL;
     if (copy && e->kept_count == e->most_kept)
-        forget(e, oldest(e, NULL));
+        forget_oldest(e);
     if (!copy)
         return;
     *copy = *t;
@@ -118,7 +118,7 @@ bool admit_room(tn_engine *e, sequence *s, int64_t tokens)
         tn_status status = make_room(e, more, NULL) ? cache_hold(&s->text.cache, tokens, &err) : TN_E_MEMORY;
         if (status == TN_OK)
             return true;
-        if (err.code == TN_E_MEMORY && forget_oldest(e)) {
+        if (err.code == TN_E_MEMORY && forget_oldest(e)) { /* the system has less than the cache may take */
             tn_error_clear(&err);
             continue;
         }

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -41,6 +42,11 @@ def own_session():
     if URGENT:
         with open("/proc/self/autogroup", "w", encoding="ascii") as file:
             file.write("-15")
+
+
+def end_with_children():
+    """Who is ended by SIGTERM ends what runs, too, which has a session of its own and would not hear of it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def output_of(command, timeout=3600):

@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-from common import HERE, Failed, Files, add_line, be_urgent, lines_of, numbers, output_of, say, span, split_name, write_page
+from common import HERE, Failed, Files, add_line, be_urgent, end_with_children, lines_of, numbers, output_of, say, span, split_name, write_page
 
 NAMES = {"tenon": "Tenon", "none": "without kernels", "llama": "llama.cpp", "openvino": "OpenVINO", "torch": "torch"}
 PEERS = ["llama", "openvino", "torch"]
@@ -249,6 +249,7 @@ def tables(lines):
 
 
 def main():
+    end_with_children()
     bench = Bench(arguments())
     if bench.o.urgent:
         be_urgent()

@@ -25,7 +25,7 @@ import tables
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "bench_peers"))
 
-from common import Failed, Files, add_line, be_urgent, lines_of, numbers, output_of, own_session, say, write_page  # noqa: E402
+from common import Failed, Files, add_line, be_urgent, end_with_children, lines_of, numbers, output_of, own_session, say, write_page  # noqa: E402
 from gguf import vocabulary  # noqa: E402
 
 OPENVINO_READS = ("qwen3",)  # model types of GGUF files
@@ -92,15 +92,21 @@ class Server:
                                                 preexec_fn=own_session)
             except OSError as error:
                 raise Failed(str(error)) from error
+        try:
+            self.wait_ready()
+        except BaseException:  # who is ended meanwhile leaves no server behind
+            self.__exit__()
+            raise
+        return self
+
+    def wait_ready(self):
         end = time.monotonic() + self.wait
         while not self.ready():
             if self.process.poll() is not None:
                 raise Failed(f"it ended with status {self.process.returncode}; see {self.said}")
             if time.monotonic() > end:
-                self.__exit__()
                 raise Failed(f"it was not ready after {self.wait} s; see {self.said}")
             time.sleep(0.1)
-        return self
 
     def ready(self):
         try:
@@ -297,7 +303,7 @@ def made_up_tokenizer(count):
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the servers have sessions of their own
+    end_with_children()
     bench = Bench(arguments())
     if bench.o.urgent:
         be_urgent()

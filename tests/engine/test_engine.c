@@ -517,10 +517,11 @@ START_TEST(kept_texts_make_room)
         finish(e);
         ck_assert_msg(h.result.status == TN_OK, "text %d", i);
         ck_assert_int_eq(h.count, 2);
+        if (i > 0)
+            continue;
         tight = before;
         tight.rlim_cur = addresses_now() + ROOM * one;
-        if (i == 0)
-            ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
     }
     setrlimit(RLIMIT_AS, &before);
     tn_engine_free(e);
