@@ -63,6 +63,16 @@ static tn_tensor columns(const tn_tensor *t, int64_t begin, int64_t count)
 
 /* ---- steps --------------------------------------------------------------------------------------- */
 
+/* A weight of one site as that of another, with what its values need where it is quantised. */
+static void lend_weight(const tn_site *from, tn_role role, tn_site *to, tn_role as)
+{
+    to->param[as] = from->param[role];
+    to->param[TN_ROLE_SCALE_OF(as)] = from->param[TN_ROLE_SCALE_OF(role)];
+    to->param[TN_ROLE_ZERO_OF(as)] = from->param[TN_ROLE_ZERO_OF(role)];
+    if (op_group_role(role) && op_group_role(as))
+        to->param[op_group_role(as)] = from->param[op_group_role(role)];
+}
+
 tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int64_t in, int64_t out)
 {
     const tn_site *outer = c->call->site;
@@ -72,7 +82,7 @@ tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int
                     .class_name = "Linear",
                     .model_type = outer->model_type};
     site.meaning[TN_AXIS_DTYPE] = outer->meaning[TN_AXIS_DTYPE];
-    site.param[TN_ROLE_WEIGHT] = outer->param[weight];
+    lend_weight(outer, weight, &site, TN_ROLE_WEIGHT);
     if (bias != COMPOSE_NO_ROLE)
         site.param[TN_ROLE_BIAS] = outer->param[bias];
     site.features = site.param[TN_ROLE_BIAS].count > 0 ? TN_HAS_BIAS : 0;
@@ -173,9 +183,9 @@ tn_site compose_shared_site(const tn_site *block)
     shared.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
     shared.features = block->features & TN_HAS_SHARED_BIAS ? TN_HAS_BIAS : 0;
     shared.dim[TN_DIM_INTER] = block->dim[TN_DIM_SHARED_INTER];
-    shared.param[TN_ROLE_GATE] = block->param[TN_ROLE_SHARED_GATE];
-    shared.param[TN_ROLE_UP] = block->param[TN_ROLE_SHARED_UP];
-    shared.param[TN_ROLE_DOWN] = block->param[TN_ROLE_SHARED_DOWN];
+    lend_weight(block, TN_ROLE_SHARED_GATE, &shared, TN_ROLE_GATE);
+    lend_weight(block, TN_ROLE_SHARED_UP, &shared, TN_ROLE_UP);
+    lend_weight(block, TN_ROLE_SHARED_DOWN, &shared, TN_ROLE_DOWN);
     shared.param[TN_ROLE_GATE_BIAS] = block->param[TN_ROLE_SHARED_GATE_BIAS];
     shared.param[TN_ROLE_UP_BIAS] = block->param[TN_ROLE_SHARED_UP_BIAS];
     shared.param[TN_ROLE_DOWN_BIAS] = block->param[TN_ROLE_SHARED_DOWN_BIAS];

@@ -1,10 +1,14 @@
 /* Contracts that eager mode composes, MLP and MOE_BLOCK, against what transformers computes (tests/data/ops): through
  * run_eager_call, which is what kernels are checked against. */
+#include "eager/eager.h"
+#include "open/model.h"
 #include "optest.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void set_param(const optest_case *c, tn_site *site, tn_role role, const char *name)
 {
@@ -82,9 +86,46 @@ START_TEST(blocks_of_experts)
 }
 END_TEST
 
+/* Quantised weights with scales beside them, and zero points and groups of columns: of the site alone, and through the
+ * sites of its parts. */
+static void compare_alone(const graph_site *site)
+{
+    enum { TOKENS = 3, WIDTH = 512 };
+    static float x[TOKENS * WIDTH], alone[TOKENS * WIDTH], parts[TOKENS * WIDTH];
+    tn_error err = TN_ERROR_INIT;
+    int64_t width = site->site.dim[TN_DIM_HIDDEN], shape[2] = {TOKENS, width};
+    ck_assert_int_le(width, WIDTH);
+    for (int64_t i = 0; i < TOKENS * width; i++)
+        x[i] = (float)((i * 37) % 23 - 11) / 8;
+    tn_call call = {.size = sizeof call, .op = site->site.op, .site = &site->site, .in_count = 1, .out_count = 1};
+    call.in[0] = tn_tensor_dense(x, TN_F32, 2, shape);
+    call.out[0] = tn_tensor_dense(alone, TN_F32, 2, shape);
+    ck_assert_msg(run_alone(&cpu_device, NULL, NULL, &call, &err) == TN_OK, "%s", err.message);
+    call.out[0].data = parts;
+    ck_assert_msg(run_alone(&cpu_device, site, NULL, &call, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(memcmp(alone, parts, (size_t)(TOKENS * width) * sizeof *alone) == 0, "%s", site->site.path);
+}
+
+START_TEST(scales_come_along)
+{
+    static const char *const names[] = {"bnb_nf4", "gptq_act_order", "fp8_block_qwen3_moe"};
+    int compared = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const tn_model *m = test_model(names[i], .dtype = "f32");
+        const graph *g = m->target.graph;
+        for (size_t n = 0; n < g->site_count; n++)
+            if (g->sites[n]->site.op == TN_OP_MLP || g->sites[n]->site.op == TN_OP_MOE_BLOCK) {
+                compare_alone(g->sites[n]);
+                compared++;
+            }
+    }
+    ck_assert_int_ge(compared, 3);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = optest_suite("composed operations", 0);
-    suite_add(tc, gated_mlps, blocks_of_experts);
+    suite_add(tc, gated_mlps, blocks_of_experts, scales_come_along);
     return suite_run();
 }
