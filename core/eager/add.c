@@ -35,4 +35,14 @@ static tn_status add_forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-const eager_op eager_add = {.op = TN_OP_ADD, .forward = add_forward};
+/* Both have the gradient of the sum; the one of a may lie in its place. */
+static tn_status add_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    for (int i = 1; i >= 0; i--)
+        if (call->grads->in[i].data)
+            elementwise_copy(&call->grads->out[0], &call->grads->in[i]);
+    return TN_OK;
+}
+
+const eager_op eager_add = {.op = TN_OP_ADD, .forward = add_forward, .backward = add_backward};

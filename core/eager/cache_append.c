@@ -47,4 +47,22 @@ static tn_status append_forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-const eager_op eager_cache_append = {.op = TN_OP_CACHE_APPEND, .forward = append_forward};
+/* The other way: what the slots of its tokens have. A token that was dropped has none. */
+static tn_status append_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *slot = &call->in[1], *dx = &call->grads->in[0], *dcache = &call->grads->out[0];
+    if (!dx->data)
+        return TN_OK;
+    size_t bytes = (size_t)dx->shape[3] * tn_dtype_size(dx->dtype);
+    for (int64_t b = 0; b < dx->shape[0]; b++)
+        for (int64_t t = 0; t < dx->shape[1]; t++)
+            for (int64_t k = 0, at = append_slot(slot, b, t); k < dx->shape[2]; k++)
+                if (at >= 0 && dcache->data)
+                    memcpy(rows_at3(dx, b, t, k), rows_at3(dcache, b, at, k), bytes);
+                else
+                    memset(rows_at3(dx, b, t, k), 0, bytes);
+    return TN_OK;
+}
+
+const eager_op eager_cache_append = {.op = TN_OP_CACHE_APPEND, .forward = append_forward, .backward = append_backward};

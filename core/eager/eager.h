@@ -29,6 +29,9 @@ extern const device cpu_device;
 /* The entry for op, or NULL. eager.c */
 const eager_op *eager_find(tn_op op);
 
+/* elementwise.c: the elements of from, rounded to the type of to; zeros where it has no data. They may be one. */
+void elementwise_copy(const tn_tensor *from, const tn_tensor *to);
+
 /* grouped_matmul.c: where each group begins, [groups + 1] (start may be NULL). Refuses counts (i64, at any address)
  * that are negative or do not add up to rows. */
 tn_status grouped_starts(const void *counts, int64_t groups, int64_t rows, int64_t *start, const char *path,

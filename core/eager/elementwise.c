@@ -57,11 +57,10 @@ static void elementwise_rows(void *ctx, int64_t begin, int64_t end, int32_t thre
     }
 }
 
-static tn_status elementwise_forward(const tn_call *call, tn_error *err)
+/* What the call says of its operation. */
+static elementwise_job job_of(const tn_call *call)
 {
-    (void)err;
-    elementwise_job job = {
-        .op = call->op, .x = &call->in[0], .s = &call->in[1], .y = &call->out[0], .width = rows_width(&call->in[0])};
+    elementwise_job job = {.op = call->op, .s = &call->in[1], .width = rows_width(&call->in[0])};
     if (call->op == TN_OP_ACT) {
         job.act = (tn_act)call->site->meaning[TN_AXIS_ACT];
         job.xielu = vec_xielu_of(call->site);
@@ -73,7 +72,64 @@ static tn_status elementwise_forward(const tn_call *call, tn_error *err)
         job.number = (float)call->site->num[TN_NUM_LIMIT];
         job.least = both ? (float)call->site->num[TN_NUM_LEAST] : -job.number;
     }
-    tn_parallel_for(rows_count(job.x), rows_grain(job.width), elementwise_rows, &job);
+    return job;
+}
+
+static void run_job(elementwise_job *job, const tn_tensor *x, const tn_tensor *y)
+{
+    job->x = x;
+    job->y = y;
+    tn_parallel_for(rows_count(x), rows_grain(job->width), elementwise_rows, job);
+}
+
+static tn_status elementwise_forward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    elementwise_job job = job_of(call);
+    run_job(&job, &call->in[0], &call->out[0]);
+    return TN_OK;
+}
+
+void elementwise_copy(const tn_tensor *from, const tn_tensor *to)
+{
+    elementwise_job job = {.op = TN_OP_COPY, .width = rows_width(to)};
+    if (from->data)
+        run_job(&job, from, to);
+    else
+        rows_clear(to);
+}
+
+/* Of what is linear, COPY, SCALE and ROW_SCALE, it is the same operation. */
+static tn_status linear_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *dy = &call->grads->out[0], *dx = &call->grads->in[0];
+    elementwise_job job = job_of(call);
+    if (dx->data && dy->data)
+        run_job(&job, dy, dx);
+    else if (dx->data)
+        rows_clear(dx);
+    return TN_OK;
+}
+
+/* dx = dy where x lies within the limits. */
+static tn_status clamp_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *x = &call->in[0], *dy = &call->grads->out[0], *dx = &call->grads->in[0];
+    elementwise_job job = job_of(call);
+    size_t size = tn_dtype_size(x->dtype);
+    float t[VEC_CHUNK], g[VEC_CHUNK] = {0};
+    for (int64_t row = 0; dx->data && row < rows_count(x); row++)
+        for (int64_t i = 0; i < job.width; i += VEC_CHUNK) {
+            int64_t n = job.width - i < VEC_CHUNK ? job.width - i : VEC_CHUNK;
+            convert_to_f32(rows_at(x, row) + (size_t)i * size, x->dtype, t, n);
+            if (dy->data)
+                convert_to_f32(rows_at(dy, row) + (size_t)i * size, dy->dtype, g, n);
+            for (int64_t k = 0; k < n; k++)
+                g[k] = t[k] < job.least || t[k] > job.number ? 0.0f : g[k];
+            convert_from_f32(g, dx->dtype, rows_at(dx, row) + (size_t)i * size, n);
+        }
     return TN_OK;
 }
 
@@ -112,7 +168,7 @@ static tn_status act_backward(const tn_call *call, tn_error *err)
 }
 
 const eager_op eager_act = {.op = TN_OP_ACT, .forward = elementwise_forward, .backward = act_backward};
-const eager_op eager_scale = {.op = TN_OP_SCALE, .forward = elementwise_forward};
-const eager_op eager_clamp = {.op = TN_OP_CLAMP, .forward = elementwise_forward};
-const eager_op eager_copy = {.op = TN_OP_COPY, .forward = elementwise_forward};
-const eager_op eager_row_scale = {.op = TN_OP_ROW_SCALE, .forward = elementwise_forward};
+const eager_op eager_scale = {.op = TN_OP_SCALE, .forward = elementwise_forward, .backward = linear_backward};
+const eager_op eager_clamp = {.op = TN_OP_CLAMP, .forward = elementwise_forward, .backward = clamp_backward};
+const eager_op eager_copy = {.op = TN_OP_COPY, .forward = elementwise_forward, .backward = linear_backward};
+const eager_op eager_row_scale = {.op = TN_OP_ROW_SCALE, .forward = elementwise_forward, .backward = linear_backward};

@@ -119,7 +119,7 @@ static tn_status stream_forward(const tn_call *call, tn_error *err)
 /* ---- RMS_MATCH -------------------------------------------------------------------------------------------------- */
 
 typedef struct match_job {
-    const tn_tensor *x, *like, *y;
+    const tn_tensor *x, *like, *y, *grads; /* of gradients y is dy, and where they go                */
     tn_dtype dtype;
     float least;
     int64_t width;
@@ -170,7 +170,140 @@ static tn_status match_forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-const eager_op eager_stream_mix = {.op = TN_OP_STREAM_MIX, .forward = stream_forward};
-const eager_op eager_stream_add = {.op = TN_OP_STREAM_ADD, .forward = stream_forward};
-const eager_op eager_stream_mean = {.op = TN_OP_STREAM_MEAN, .forward = stream_forward};
-const eager_op eager_rms_match = {.op = TN_OP_RMS_MATCH, .forward = match_forward};
+/* ---- gradients ----------------------------------------------------------------------------------------------------
+ */
+
+/* Rows of a token in all streams, as one call has them. */
+typedef struct stream_rows {
+    int64_t streams, tokens, width;
+    const tn_call *call;
+} stream_rows;
+
+static float stream_element(const tn_tensor *t, int64_t row, int64_t i)
+{
+    float x = 0;
+    if (t->data)
+        piece_load(t, row, i, &x, 1);
+    return x;
+}
+
+static void stream_put(const tn_tensor *t, int64_t row, int64_t i, float x)
+{
+    if (t->data)
+        convert_from_f32(&x, t->dtype, rows_at(t, row) + (size_t)i * tn_dtype_size(t->dtype), 1);
+}
+
+/* dx_i = dy_i + sum_j c[j,i] dy_j, dc[j,i] = dy_j x_i */
+static void mix_backward(const stream_rows *s, int64_t t)
+{
+    const tn_tensor *x = &s->call->in[0], *c = &s->call->in[1], *dy = &s->call->grads->out[0];
+    float all[STREAMS_MAX * STREAMS_MAX], g[STREAMS_MAX], sum[STREAMS_MAX * STREAMS_MAX] = {0};
+    piece_load(c, t, 0, all, s->streams * s->streams);
+    for (int64_t k = 0; k < s->width; k++) {
+        for (int64_t j = 0; j < s->streams; j++)
+            g[j] = stream_element(dy, j * s->tokens + t, k);
+        for (int64_t i = 0; i < s->streams; i++) {
+            float to = g[i], from = stream_element(x, i * s->tokens + t, k);
+            for (int64_t j = 0; j < s->streams; j++) {
+                to += all[j * s->streams + i] * g[j];
+                sum[j * s->streams + i] += g[j] * from;
+            }
+            stream_put(&s->call->grads->in[0], i * s->tokens + t, k, to);
+        }
+    }
+    for (int64_t i = 0; i < s->streams * s->streams; i++)
+        stream_put(&s->call->grads->in[1], t, i, sum[i]);
+}
+
+/* dx_j = dy_j, dd = sum_j (1 + c_j) dy_j, dc_j = dy_j d */
+static void stream_add_backward(const stream_rows *s, int64_t t)
+{
+    const tn_tensor *d = &s->call->in[1], *c = &s->call->in[2], *dy = &s->call->grads->out[0];
+    float all[STREAMS_MAX], sum[STREAMS_MAX] = {0};
+    piece_load(c, t, 0, all, s->streams);
+    for (int64_t k = 0; k < s->width; k++) {
+        float to = 0, from = stream_element(d, t, k);
+        for (int64_t j = 0; j < s->streams; j++) {
+            float g = stream_element(dy, j * s->tokens + t, k);
+            to += (1 + all[j]) * g;
+            sum[j] += g * from;
+            stream_put(&s->call->grads->in[0], j * s->tokens + t, k, g);
+        }
+        stream_put(&s->call->grads->in[1], t, k, to);
+    }
+    for (int64_t j = 0; j < s->streams; j++)
+        stream_put(&s->call->grads->in[2], t, j, sum[j]);
+}
+
+static void mean_backward(const stream_rows *s, int64_t t)
+{
+    for (int64_t k = 0; k < s->width; k++)
+        for (int64_t j = 0; j < s->streams; j++)
+            stream_put(&s->call->grads->in[0], j * s->tokens + t, k,
+                       stream_element(&s->call->grads->out[0], t, k) / (float)s->streams);
+}
+
+static void stream_backward_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const stream_rows *s = ctx;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        if (s->call->op == TN_OP_STREAM_MIX)
+            mix_backward(s, t);
+        else if (s->call->op == TN_OP_STREAM_ADD)
+            stream_add_backward(s, t);
+        else
+            mean_backward(s, t);
+}
+
+static tn_status stream_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *x = &call->in[0];
+    stream_rows s = {x->shape[0], x->shape[1], x->shape[2], call};
+    tn_parallel_for(s.tokens, rows_grain(s.streams * s.width), stream_backward_tokens, &s);
+    return TN_OK;
+}
+
+/* y = x w / s, w and s the sizes of like and x: dx = (dy - x (dy x) / (n s^2)) w / s, where s is x's own and not the
+ * least; dlike = like (dy x) / (n w s). */
+static void match_backward_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const match_job *job = ctx;
+    const tn_tensor *dy = job->y, *grads = job->grads;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        float wanted = row_size(job, job->like, row, 0), size = row_size(job, job->x, row, job->least);
+        bool own = size > row_size(job, job->x, row, 0) ? false : true;
+        double dot = 0;
+        for (int64_t k = 0; k < job->width; k++)
+            dot += (double)stream_element(dy, row, k) * stream_element(job->x, row, k);
+        float mean = (float)(dot / (double)job->width);
+        for (int64_t k = 0; k < job->width; k++) {
+            float g = stream_element(dy, row, k), x = stream_element(job->x, row, k);
+            float like = stream_element(job->like, row, k);
+            stream_put(&grads[0], row, k, (own ? g - x * mean / (size * size) : g) * wanted / size);
+            stream_put(&grads[1], row, k, wanted > 0 ? like * mean / (wanted * size) : 0);
+        }
+    }
+}
+
+static tn_status match_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *x = &call->in[0];
+    match_job job = {.x = x,
+                     .like = &call->in[1],
+                     .y = &call->grads->out[0],
+                     .dtype = x->dtype,
+                     .width = rows_width(x),
+                     .grads = call->grads->in};
+    job.least = vec_round1((float)call->site->num[TN_NUM_EPS], x->dtype);
+    tn_parallel_for(rows_count(x), rows_grain(job.width), match_backward_rows, &job);
+    return TN_OK;
+}
+
+const eager_op eager_stream_mix = {.op = TN_OP_STREAM_MIX, .forward = stream_forward, .backward = stream_backward};
+const eager_op eager_stream_add = {.op = TN_OP_STREAM_ADD, .forward = stream_forward, .backward = stream_backward};
+const eager_op eager_stream_mean = {.op = TN_OP_STREAM_MEAN, .forward = stream_forward, .backward = stream_backward};
+const eager_op eager_rms_match = {.op = TN_OP_RMS_MATCH, .forward = match_forward, .backward = match_backward};
