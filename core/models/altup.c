@@ -183,7 +183,7 @@ static void project(graph_run *r, const altup_ends *e, int64_t i, const tn_tenso
     tn_tensor x = steps_linear(r, e->projection[i], from);
     steps_rms_match(r, e->match, &x, like);
     steps_copy(r, e->copy, &x, to);
-    arena_release(r->arena, mark);
+    steps_release(r, mark);
 }
 
 static tn_tensor first_forward(graph_run *r, const void *state, const tn_tensor *h)

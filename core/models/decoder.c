@@ -266,6 +266,7 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->shape.layers = s->layers;
     d->shape.hidden = s->hidden;
     d->shape.vocab = s->vocab;
+    d->shape.padding = s->padding;
     d->shape.layer = d->cache;
     d->shape.both_sides = s->layer.attention.both_sides;
     d->shape.learnt = s->learnt;
@@ -481,7 +482,7 @@ static void decoder_forward(graph_run *r, const void *state)
             steps_media_deepen(r, i, &h);
             more = NULL;
         }
-        arena_release(r->arena, mark);
+        steps_release(r, mark);
     }
     if (d->last) {
         steps_capture(r, d->shape.layers, &h);

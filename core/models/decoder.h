@@ -91,6 +91,7 @@ typedef struct decoder_spec {
     bool states_behind;        /* state i is what layer i gives, not what it is given              */
     bool wide;                 /* layers are added to an h of f32 whatever the model's type          */
     bool tied;
+    bool no_padding;                /* the class of the embedding is told of no padding               */
     int64_t context;                /* most positions; 0: max_position_embeddings                       */
     decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */
     int rope_count;
@@ -98,6 +99,7 @@ typedef struct decoder_spec {
     bool restarts;          /* of longrope: what lies before a longer call is computed again            */
     /* Of config.json. */
     int64_t hidden, layers, vocab;
+    int64_t padding;          /* of model_shape                                                        */
     int64_t embed_width;      /* of the embedding and the head; 0: hidden                             */
     const char *head_in;      /* the Linear from hidden to that width                                 */
     learnt_positions learnt;  /* of its first stage                                                   */

@@ -86,6 +86,7 @@ void decoder_read(const config_reader *c, decoder_spec *s)
     s->hidden = need(c, n->hidden_key, "hidden_size", HIDDEN, MAX_WIDTH);
     s->layers = need(c, n->layers_key, "num_hidden_layers", LAYERS, MAX_LAYERS);
     s->vocab = need(c, NULL, "vocab_size", VOCAB, MAX_VOCAB);
+    s->padding = s->no_padding || config_list(c, "pad_token_id") != 1 ? -1 : config_list_i64(c, "pad_token_id", 0);
     s->tied = config_bool(c, "tie_word_embeddings", config_bool(&around, "tie_word_embeddings", s->tied));
     s->theta = s->theta != 0 ? s->theta : 10000;
     read_norm(c, s);

@@ -34,7 +34,7 @@ static tn_tensor forward(graph_run *r, const void *state, const tn_tensor *embed
         size_t mark = arena_mark(r->arena);
         tn_tensor rows = steps_rows(r, s->positions, &r->learnt, s->hidden);
         steps_add(r, &h, &rows);
-        arena_release(r->arena, mark);
+        steps_release(r, mark);
     }
     if (s->norm)
         steps_norm_in_place(r, s->norm, &h);

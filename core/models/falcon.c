@@ -50,6 +50,7 @@ static void *build(graph_builder *b, const config_reader *config)
     decoder_names keys = names;
     keys.kv_key = grouped ? "num_kv_heads" : NULL;
     decoder_spec s = {.classes = &classes,
+                      .no_padding = true,
                       .name = "transformer",
                       .names = &keys,
                       .act_key = "activation",

@@ -29,6 +29,7 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
+                      .no_padding = true,
                       .name = "transformer",
                       .names = &names,
                       .act_key = "activation_function",

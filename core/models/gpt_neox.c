@@ -18,6 +18,7 @@ static const build_alias aliases[] = {{"gpt_neox.", ""}, {0}};
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
+                      .no_padding = true,
                       .name = "gpt_neox",
                       .names = &names,
                       .act = "gelu",

@@ -23,6 +23,7 @@ static const build_alias aliases[] = {{"transformer.", ""}, {0}};
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
+                      .no_padding = true,
                       .name = "transformer",
                       .names = &names,
                       .act_key = "activation_function",

@@ -46,7 +46,7 @@ void layer_inputs_forward(graph_run *r, const layer_inputs *in, const tn_tensor 
     steps_norm_in_place(r, in->norm, &rows);
     steps_add(r, &r->layer_inputs, &y);
     steps_change(r, in->half, &r->layer_inputs);
-    arena_release(r->arena, mark);
+    steps_release(r, mark);
 }
 
 void layer_inputs_build_layer(graph_builder *b, graph_module *layer, const layer_inputs_spec *spec, layer_input *out)

@@ -25,6 +25,7 @@ static const decoder_names names = {.embed = "embeddings"};
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
+                      .no_padding = true,
                       .name = "backbone",
                       .names = &names,
                       .eps_key = "layer_norm_epsilon",

@@ -283,7 +283,7 @@ static void each_head(graph_run *r, const mla *a, const tn_site *product, const 
     steps_grouped(r, product, &in_rows, &counts, &out_rows);
     if (copies)
         steps_copy(r, a->copy, &out, &to);
-    arena_release(r->arena, mark);
+    steps_release(r, mark);
 }
 
 /* Queries against latents and shared keys: [B,T,N,kv_rank + rope]. The rotation writes to q and to the keys. */

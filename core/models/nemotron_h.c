@@ -171,6 +171,7 @@ static const decoder_names modules = {.embed = "embeddings"};
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
+                      .no_padding = true,
                       .names = &modules,
                       .act_key = "mlp_hidden_act",
                       .act = "relu2",

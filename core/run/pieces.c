@@ -13,24 +13,27 @@ static void cut(tn_tensor *t, int axis, int64_t all, int64_t begin, int64_t coun
         t->data = (char *)t->data + (size_t)(begin * t->stride[axis]) * tn_dtype_size(t->dtype);
 }
 
-tn_status pieces_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
+pieces pieces_of(const graph_site *site, const tn_call *call)
 {
+    const tn_tensor *x = &call->in[0];
     int64_t allowed = graph_most_tokens(&site->site);
     if (op_tokens(call) <= allowed || call->op == TN_OP_ATTENTION)
-        return run_site_call(device, a, site, call, err);
-    const tn_tensor *x = &call->in[0];
+        return (pieces){.call = call, .all = 1, .most = 1};
     int axis = x->ndim > 2 && x->shape[0] == 1 ? 1 : 0;
-    int64_t all = x->shape[axis], inside = x->ndim > 2 && axis == 0 ? x->shape[1] : 1;
-    int64_t most = inside < allowed ? allowed / inside : 1;
-    tn_status status = TN_OK;
-    for (int64_t begin = 0; begin < all && status == TN_OK; begin += most) {
-        int64_t count = all - begin < most ? all - begin : most;
-        tn_call piece = *call;
-        for (int32_t i = 0; i < call->in_count; i++)
-            cut(&piece.in[i], axis, all, begin, count);
-        for (int32_t i = 0; i < call->out_count; i++)
-            cut(&piece.out[i], axis, all, begin, count);
-        status = run_site_call(device, a, site, &piece, err);
-    }
-    return status;
+    int64_t inside = x->ndim > 2 && axis == 0 ? x->shape[1] : 1;
+    return (pieces){.call = call, .axis = axis, .all = x->shape[axis], .most = inside < allowed ? allowed / inside : 1};
+}
+
+bool pieces_next(pieces *p, tn_call *piece)
+{
+    int64_t begin = p->begin, count = p->all - begin < p->most ? p->all - begin : p->most;
+    if (count <= 0)
+        return false;
+    p->begin += count;
+    *piece = *p->call;
+    for (int32_t i = 0; count < p->all && i < piece->in_count; i++)
+        cut(&piece->in[i], p->axis, p->all, begin, count);
+    for (int32_t i = 0; count < p->all && i < piece->out_count; i++)
+        cut(&piece->out[i], p->axis, p->all, begin, count);
+    return true;
 }

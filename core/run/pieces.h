@@ -4,8 +4,17 @@
 
 #include "run/run.h"
 
-/* run_site_call, of as many tokens at once as a call may have (graph_most_tokens). Towers see pictures of any size;
+/* A call of a site in calls of as many tokens as one may have (graph_most_tokens). Towers see pictures of any size;
  * what is not done token by token (ATTENTION) is the caller's to cut. */
-tn_status pieces_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
+typedef struct pieces {
+    const tn_call *call;
+    int axis;
+    int64_t all, most, begin;
+} pieces;
+
+pieces pieces_of(const graph_site *site, const tn_call *call);
+
+/* The next of them; false: there are no more. */
+bool pieces_next(pieces *p, tn_call *piece);
 
 #endif

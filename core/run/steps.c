@@ -17,20 +17,36 @@ tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape)
     return tn_tensor_dense(t->data, t->dtype, ndim, shape);
 }
 
+void steps_perform(graph_run *r, const graph_site *site, const tn_call *call)
+{
+    if (r->status == TN_OK && r->tape)
+        r->status = tape_record(r->tape, site, call, r->err);
+    if (r->status != TN_OK)
+        return;
+    r->status = site ? run_site_call(r->device, r->arena, site, call, r->err)
+                     : run_eager_call(r->device, r->arena, call, r->err);
+}
+
 /* The operation of a site of the graph. */
 static void perform_site(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
 {
     const tn_call call = run_make_call(site->site.op, &site->site, in, out);
-    if (r->status == TN_OK)
-        r->status = pieces_site_call(r->device, r->arena, site, &call, r->err);
+    tn_call piece;
+    for (pieces p = pieces_of(site, &call); pieces_next(&p, &piece);)
+        steps_perform(r, site, &piece);
 }
 
 /* A step between the contracts. */
 static void perform_step(graph_run *r, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
 {
     const tn_call call = run_make_call(op, site, in, out);
-    if (r->status == TN_OK)
-        r->status = run_eager_call(r->device, r->arena, &call, r->err);
+    steps_perform(r, NULL, &call);
+}
+
+void steps_release(graph_run *r, size_t mark)
+{
+    if (!r->tape)
+        arena_release(r->arena, mark);
 }
 
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden)

@@ -5,6 +5,7 @@
 
 #include "run/run.h"
 #include "run/rope_tables.h"
+#include "run/tape.h"
 
 enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use                        */
 
@@ -50,6 +51,7 @@ typedef struct model_shape {
     q_scale_params q_scale;
     learnt_positions learnt;
     marked_ids marks;
+    int64_t padding;    /* the token whose row of the embedding learns nothing; -1: there is none            */
     bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
     bool near_pictures; /* tokens of a picture see each other in layers with a window alone, which still holds for
                            those before them                                                               */
@@ -122,9 +124,16 @@ typedef struct graph_run {
     tn_status status;
     tn_error *err;
     const run_media *media; /* or NULL: tokens alone                                                  */
+    tape *tape;             /* remembers the run, or NULL                                             */
 } graph_run;
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
+
+/* What was taken of the arena since mark is no longer needed: on a tape, where backward may read it, nothing. */
+void steps_release(graph_run *r, size_t mark);
+
+/* Performs a call as it is; site NULL: a step. */
+void steps_perform(graph_run *r, const graph_site *site, const tn_call *call);
 
 /* x [rows, features] each. */
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);

@@ -4,8 +4,7 @@
 static void perform(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
 {
     const tn_call call = run_make_call(site->site.op, &site->site, in, out);
-    if (r->status == TN_OK)
-        r->status = run_site_call(r->device, r->arena, site, &call, r->err);
+    steps_perform(r, site, &call);
 }
 
 tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x)

@@ -34,6 +34,7 @@
 #include <tenon/single.h>
 #include <tenon/tensor.h>
 #include <tenon/text.h>
+#include <tenon/train.h>
 #include <tenon/whole.h>
 
 #ifdef __cplusplus

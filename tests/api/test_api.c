@@ -60,6 +60,7 @@ static const struct {
     const char *function, *param;
 } may_be_null[] = {
     {NULL, "err"},
+    {"tn_trainer_backward", "loss"},
     {NULL, "ctx"},
     {NULL, "release_ctx"},
     {NULL, "release"},

@@ -71,6 +71,7 @@ static const struct {
     {NULL, "source", "{{ messages[0].content }}", NULL},
     {NULL, "messages", "[{\"role\": \"user\", \"content\": \"Hello\"}]", NULL},
     {"tn_safetensors_get", "name", "model.norm.weight", NULL},
+    {"tn_trainer_gradient", "name", "model.norm.weight", NULL},
     {"tn_dtype_parse", "name", "f32", NULL},
     {"tn_embedder_prompt", "name", NULL, NULL},
     {"tn_template_parse", "name", "a template", NULL},

@@ -19,7 +19,8 @@ typedef struct values_opened {
     tn_config *config;
     tn_model *model, *running; /* with a kernel applied; with a session */
     tn_session *session;
-    tn_model *served; /* with an engine                                                            */
+    tn_model *served;    /* with an engine                                                            */
+    tn_trainer *trainer; /* of served, with gradients                                             */
     tn_engine *engine;
     tn_tokenizer *tokenizer;
     tn_stream *stream;

@@ -225,6 +225,20 @@ static void *get_engine(void)
     return values_world.engine;
 }
 
+static void *get_trainer(void)
+{
+    return values_world.trainer;
+}
+
+static void *make_train_texts(void)
+{
+    static const int64_t length = 4;
+    return values_copied(
+        &(tn_train_texts){
+            .size = sizeof(tn_train_texts), .ids = make_ids(), .labels = make_ids(), .lengths = &length, .count = 1},
+        sizeof(tn_train_texts));
+}
+
 static void *get_tokenizer(void)
 {
     return values_world.tokenizer;
@@ -306,6 +320,8 @@ static const struct {
     {"tn_engine_new", NULL, "tn_model", get_running},
     {NULL, NULL, "tn_engine", get_engine},
     {NULL, NULL, "tn_engine_request", make_request},
+    {NULL, NULL, "tn_trainer", get_trainer},
+    {NULL, NULL, "tn_train_texts", make_train_texts},
     {"tn_media_images", NULL, "tn_model", get_seeing},
     {NULL, NULL, "tn_media", get_media},
     {"tn_media_images", "files", "char *const", make_photos},

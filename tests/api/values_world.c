@@ -59,6 +59,11 @@ void values_open(void)
                           .size = sizeof(tn_engine_options), .sequences = 2, .context = VALUES_CONTEXT, .budget = 8},
                       &err),
         &err);
+    const int64_t ids[] = {1, 2, 3, 4}, length = 4;
+    const tn_train_texts texts_of_it = {
+        .size = sizeof texts_of_it, .ids = ids, .labels = ids, .lengths = &length, .count = 1};
+    values_world.trainer = needed(tn_trainer_open(values_world.served, NULL, &err), &err);
+    tn_trainer_backward(values_world.trainer, &texts_of_it, NULL, &err);
     values_world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
     values_world.stream = needed(tn_stream_new(values_world.tokenizer, false, &err), &err);
     values_world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
@@ -95,6 +100,7 @@ void values_close(void)
     char *const names[] = {values_world.photo,  values_world.sound,       values_world.root,    values_world.plugins,
                            values_world.plugin, values_world.config_file, values_world.written, values_world.prefix};
     tn_safetensors_close(values_world.file);
+    tn_trainer_close(values_world.trainer);
     tn_media_free(values_world.media);
     tn_model_close(values_world.seeing);
     tn_model_close(values_world.hearing);

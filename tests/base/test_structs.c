@@ -53,6 +53,21 @@ static tn_status take_engine_options(const void *given, tn_error *err)
     return e ? TN_OK : err->code;
 }
 
+static tn_status take_train_options(const void *given, tn_error *err)
+{
+    tn_trainer *t = tn_trainer_open(model, given, err);
+    tn_trainer_close(t);
+    return t ? TN_OK : err->code;
+}
+
+static tn_status take_train_texts(const void *given, tn_error *err)
+{
+    tn_trainer *t = tn_trainer_open(model, NULL, err);
+    tn_status status = t ? tn_trainer_backward(t, given, NULL, err) : err->code;
+    tn_trainer_close(t);
+    return status;
+}
+
 static void on_end(void *ctx, const tn_engine_result *result)
 {
     (void)ctx;
@@ -179,6 +194,10 @@ static const tn_render_options render_options = {.size = sizeof render_options, 
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
 static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_age_days = 1};
 static const tn_quantize_options quantize_options = {.size = sizeof quantize_options, .threads = 1};
+static const int64_t text_length = 2;
+static const tn_train_options train_options = {.size = sizeof train_options, .max_tokens = 8};
+static const tn_train_texts train_texts = {
+    .size = sizeof train_texts, .ids = ids, .labels = ids, .lengths = &text_length, .count = 1};
 static const tn_embedder_options embedder_options = {.size = sizeof embedder_options, .pooling = TN_POOLING_MEAN};
 static const tn_grads grads = {.size = sizeof grads};
 
@@ -203,6 +222,8 @@ static const struct {
     {"tn_quantize_options", &quantize_options, take_quantize_options},
     {"tn_embedder_options", &embedder_options, take_embedder_options},
     {"tn_grads", &grads, take_grads},
+    {"tn_train_options", &train_options, take_train_options},
+    {"tn_train_texts", &train_texts, take_train_texts},
     {"tn_cache_limits", &cache_limits, take_cache_limits},
 };
 enum { TAKEN = sizeof taken / sizeof taken[0] };
@@ -263,6 +284,14 @@ static tn_status give_engine_info(void *to)
     return status;
 }
 
+static tn_status give_train_loss(void *to)
+{
+    tn_trainer *t = tn_trainer_open(model, NULL, NULL);
+    tn_status status = tn_trainer_backward(t, &train_texts, to, NULL);
+    tn_trainer_close(t);
+    return status;
+}
+
 static tn_status give_device_info(void *to)
 {
     return tn_device_get("cpu", to, NULL);
@@ -303,6 +332,7 @@ static const struct {
     {"tn_sampling", sizeof(tn_sampling), give_sampling, false},
     {"tn_embedder_info", sizeof(tn_embedder_info), give_embedder_info, false},
     {"tn_engine_info", sizeof(tn_engine_info), give_engine_info, false},
+    {"tn_train_loss", sizeof(tn_train_loss), give_train_loss, false},
     {"tn_device_info", sizeof(tn_device_info), give_device_info, false},
     {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},
     {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},

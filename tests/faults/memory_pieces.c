@@ -392,6 +392,23 @@ static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+/* A loss and its gradients. */
+static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
+{
+    const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {3, 2};
+    const tn_train_texts texts = {.size = sizeof texts, .ids = ids, .labels = ids, .lengths = lengths, .count = 2};
+    const tn_model_options options = {.size = sizeof options, .dtype = "f32", .training = true};
+    tn_train_loss loss = {.size = sizeof loss};
+    tn_model *model = tn_model_open(path, &options, err);
+    tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
+    tn_status status = trainer ? tn_trainer_backward(trainer, &texts, &loss, err) : err->code;
+    if (status == TN_OK)
+        piece_add(sum, &loss.loss, sizeof loss.loss);
+    tn_trainer_close(trainer);
+    tn_model_close(model);
+    return status;
+}
+
 #define MODELS "tests/data/models/"
 #define TOKENIZERS "tests/data/tokenizers/"
 #define TEMPLATES "tests/data/templates/"
@@ -505,6 +522,7 @@ const piece pieces[] = {
     {.name = "quantize_latent", .path = MODELS "deepseek_v3", .work = quantize},
     {.name = "quantize_folder", .path = MODELS "llama", .work = quantize_folder},
     {.name = "multiply", .path = NULL, .work = multiply},
+    {.name = "learn", .path = MODELS "llama", .work = learn},
 };
 
 const size_t piece_count = sizeof pieces / sizeof *pieces;

@@ -1,0 +1,121 @@
+/* Which bytes are which parameter: sites have views of the files' tensors, or of the copies that were made of them. */
+#include "train/params.h"
+
+#include "base/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* How the model has it: false where it is not read, or not as numbers. */
+static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, train_param *p)
+{
+    static const tn_dtype types[] = {TN_F32, TN_BF16, TN_F16};
+    const char *name = shards_name(weights, index);
+    tn_tensor file;
+    *p = (train_param){0};
+    if (!shards_taken(weights, index) || !shards_get(weights, name, &file) ||
+        !(tensor_is_float(file.dtype) || file.dtype == TN_F64))
+        return false;
+    p->data = shards_used(weights, name, TN_DTYPE_NONE);
+    p->dtype = otherwise;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (shards_used(weights, name, types[i]))
+            p->dtype = types[i];
+    p->bytes = (size_t)tn_tensor_count(&file) * tn_dtype_size(p->dtype);
+    return p->bytes > 0;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const train_param *x = a, *y = b;
+    return x->data < y->data ? -1 : x->data > y->data;
+}
+
+static void params_drop_shared(train_params *p)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (kept == 0 || p->at[i].data != p->at[kept - 1].data)
+            p->at[kept++] = p->at[i];
+    p->count = kept;
+}
+
+tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
+{
+    size_t count = shards_count(model->weights);
+    *p = (train_params){.weights = model->weights, .at = calloc(count + 1, sizeof *p->at)};
+    if (!p->at)
+        return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", count);
+    for (size_t i = 0; i < count; i++)
+        p->count += param_of(model->weights, i, model->dtype, &p->at[p->count]);
+    qsort(p->at, p->count, sizeof *p->at, by_address);
+    params_drop_shared(p);
+    for (size_t i = 0; i < p->count; i++)
+        p->bytes += p->at[i].bytes / tn_dtype_size(p->at[i].dtype) * sizeof(float);
+    void *sums = mmap(NULL, p->bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (sums == MAP_FAILED)
+        return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for gradients of %zu bytes", p->bytes);
+    p->sums = sums;
+    for (size_t i = 0, at = 0; i < p->count; i++) {
+        p->at[i].sums = p->sums + at;
+        at += p->at[i].bytes / tn_dtype_size(p->at[i].dtype);
+    }
+    return TN_OK;
+}
+
+void params_close(train_params *p)
+{
+    if (p->sums)
+        munmap(p->sums, p->bytes + 1);
+    free(p->at);
+    *p = (train_params){0};
+}
+
+void params_clear(train_params *p)
+{
+    madvise(p->sums, p->bytes, MADV_DONTNEED);
+    for (size_t i = 0; i < p->count; i++)
+        p->at[i].read = false;
+}
+
+/* The parameter that an address lies in. */
+static train_param *find(const train_params *p, const char *address)
+{
+    size_t low = 0, high = p->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (p->at[middle].data <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && address < p->at[low - 1].data + p->at[low - 1].bytes ? &p->at[low - 1] : NULL;
+}
+
+float *params_find(void *ctx, const tn_tensor *t)
+{
+    train_param *p = find(ctx, t->data);
+    if (!p || p->dtype != t->dtype)
+        return NULL;
+    p->read = true;
+    return p->sums + ((const char *)t->data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
+}
+
+tn_status params_gradient(const train_params *p, const char *name, tn_tensor *out, tn_error *err)
+{
+    tn_tensor file;
+    const char *data = shards_used(p->weights, name, TN_DTYPE_NONE);
+    const train_param *param = data ? find(p, data) : NULL;
+    if (!shards_get(p->weights, name, &file))
+        return tn_fail(err, TN_E_USAGE, name, "the checkpoint has no such tensor");
+    if (!param || !param->read)
+        return tn_fail(err, TN_E_USAGE, name, "has no gradient: %s",
+                       param ? "nothing that was computed read it" : "it is no parameter in numbers of the text model");
+    *out = tn_tensor_dense(param->sums, TN_F32, file.ndim, file.shape);
+    if (!shards_used(p->weights, name, param->dtype)) { /* turned: the last two dimensions lie the other way */
+        out->stride[file.ndim - 1] = file.shape[file.ndim - 2];
+        out->stride[file.ndim - 2] = 1;
+    }
+    return TN_OK;
+}

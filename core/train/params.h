@@ -1,0 +1,34 @@
+/* Inside core/train: the parameters of a model, and where their gradients are added up. */
+#ifndef TENON_CORE_TRAIN_PARAMS_H
+#define TENON_CORE_TRAIN_PARAMS_H
+
+#include "open/model.h"
+
+/* One tensor of the checkpoint, as the model has it in memory. */
+typedef struct train_param {
+    const char *data;
+    size_t bytes;
+    tn_dtype dtype;
+    float *sums; /* an element for each of data                                                   */
+    bool read;   /* backward asked for it                                                         */
+} train_param;
+
+typedef struct train_params {
+    const shards *weights;
+    train_param *at; /* by address                                                               */
+    size_t count;
+    float *sums;
+    size_t bytes; /* of sums                                                                     */
+} train_params;
+
+tn_status params_open(train_params *p, const tn_model *model, tn_error *err);
+void params_close(train_params *p);
+void params_clear(train_params *p);
+
+/* tape_sums.find; ctx: the params. */
+float *params_find(void *ctx, const tn_tensor *t);
+
+/* tn_trainer_gradient. */
+tn_status params_gradient(const train_params *p, const char *name, tn_tensor *out, tn_error *err);
+
+#endif

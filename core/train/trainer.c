@@ -1,0 +1,314 @@
+/* A forward over texts, their loss, and the way back. */
+#include "train/params.h"
+
+#include "base/convert.h"
+#include "base/structs.h"
+#include "generate/chunk.h"
+#include "run/guest.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <tenon/train.h>
+#include <unistd.h>
+
+enum { MAX_TOKENS = 4096, HEAD_TOKENS = 64 };
+
+struct tn_trainer {
+    tn_model *model;
+    const model_shape *shape;
+    train_params params;
+    arena arena;
+    tape tape;
+    chunk_inputs in;
+    guest_watch watch;
+    run_segment *segment; /* max_tokens                                                            */
+    chunk_part *part;
+    int64_t (*lengths)[MODEL_ROPES];
+    run_cache *cache; /* of all layers, for each text                                              */
+    float *logits;    /* of a row                                                                  */
+    int64_t max_tokens;
+    int32_t threads;
+};
+
+/* As many addresses as there is memory; what is used of them is what the texts need. */
+static size_t memory_of_machine(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : (size_t)1 << 34;
+}
+
+static tn_status open_parts(tn_trainer *t, tn_error *err)
+{
+    const device *device = t->model->target.device;
+    t->segment = calloc((size_t)t->max_tokens, sizeof *t->segment);
+    t->part = calloc((size_t)t->max_tokens, sizeof *t->part);
+    t->lengths = calloc((size_t)t->max_tokens, sizeof *t->lengths);
+    t->logits = calloc((size_t)t->shape->vocab, sizeof *t->logits);
+    if (!t->segment || !t->part || !t->lengths || !t->logits)
+        return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory; use a smaller max_tokens");
+    tn_status status = params_open(&t->params, t->model, err);
+    if (status == TN_OK)
+        status = tape_open(&t->tape, &t->arena, device, memory_of_machine(), (tape_sums){params_find, &t->params}, err);
+    if (status == TN_OK)
+        status = chunk_init(&t->in, device, t->model->dtype, t->shape, 1, t->max_tokens, err);
+    return status;
+}
+
+tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_error *err)
+{
+    tn_train_options options = {.size = sizeof options};
+    tn_status taken = model ? TN_OK : structs_missing("model", err);
+    if (taken == TN_OK && given)
+        taken = structs_take(&options, sizeof options, given, "tn_train_options", err);
+    options.max_tokens = options.max_tokens ? options.max_tokens : MAX_TOKENS;
+    if (taken == TN_OK && (options.max_tokens < 1 || options.max_tokens > INT32_MAX))
+        taken =
+            tn_fail(err, TN_E_USAGE, "max_tokens", "is %lld; pass a positive number", (long long)options.max_tokens);
+    tn_trainer *t = taken == TN_OK ? calloc(1, sizeof *t) : NULL;
+    if (taken == TN_OK && !t)
+        tn_fail(err, TN_E_MEMORY, "tn_trainer_open", "out of memory");
+    if (!t)
+        return NULL;
+    t->model = model;
+    t->shape = model->flow->shape(model->arch_state);
+    t->max_tokens = options.max_tokens;
+    t->threads = tn_thread_count();
+    tn_status status = !model->target.training
+                           ? tn_fail(err, TN_E_USAGE, model->folder,
+                                     "gradients need a model that was opened for training (tn_model_options.training)")
+                       : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
+                                           : open_parts(t, err);
+    if (status == TN_OK) {
+        guest_watch_open(&t->watch, model->target.device, model->target.graph);
+        return t;
+    }
+    tn_trainer_close(t);
+    return NULL;
+}
+
+void tn_trainer_close(tn_trainer *t)
+{
+    if (!t)
+        return;
+    guest_watch_close(&t->watch);
+    tape_close(&t->tape);
+    params_close(&t->params);
+    chunk_close(&t->in);
+    free(t->segment);
+    free(t->part);
+    free(t->lengths);
+    free(t->cache);
+    free(t->logits);
+    free(t);
+}
+
+void tn_trainer_clear(tn_trainer *t)
+{
+    if (t)
+        params_clear(&t->params);
+}
+
+tn_status tn_trainer_gradient(const tn_trainer *t, const char *name, tn_tensor *gradient, tn_error *err)
+{
+    if (!t || !name || !gradient)
+        return tn_fail(err, TN_E_USAGE, "tn_trainer_gradient", "trainer, name or gradient is NULL");
+    return params_gradient(&t->params, name, gradient, err);
+}
+
+/* ---- what goes in ---------------------------------------------------------------------------------- */
+
+static tn_status check_texts(const tn_trainer *t, const tn_train_texts *texts, int64_t *tokens, tn_error *err)
+{
+    *tokens = 0;
+    if (!texts->ids || !texts->labels || !texts->lengths || texts->count < 1)
+        return tn_fail(err, TN_E_USAGE, "tn_trainer_backward",
+                       "no texts; pass ids, labels and lengths of at least one");
+    for (int64_t i = 0; i < texts->count; i++) {
+        if (texts->lengths[i] < 1 || texts->lengths[i] > t->max_tokens - *tokens)
+            return tn_fail(err, TN_E_USAGE, "lengths", "text %lld has %lld tokens, and all together may have 1 to %lld",
+                           (long long)i, (long long)texts->lengths[i], (long long)t->max_tokens);
+        *tokens += texts->lengths[i];
+    }
+    for (int64_t i = 0; i < *tokens; i++) {
+        int64_t id = texts->ids[i], label = texts->labels[i];
+        if (id < 0 || id >= t->shape->vocab || (label != -100 && (label < 0 || label >= t->shape->vocab)))
+            return tn_fail(err, TN_E_USAGE, "ids",
+                           "token %lld has id %lld and label %lld, the vocabulary has 0 to %lld", (long long)i,
+                           (long long)id, (long long)label, (long long)t->shape->vocab - 1);
+    }
+    return TN_OK;
+}
+
+/* 0, 1, 2, ... in the arena. */
+static tn_tensor count_up(graph_run *r, int64_t count)
+{
+    tn_tensor t = steps_take(r, TN_I32, 2, (int64_t[]){1, count});
+    for (int64_t i = 0; r->status == TN_OK && i < count; i++)
+        ((int32_t *)t.data)[i] = (int32_t)i;
+    return t;
+}
+
+static tn_tensor zeros(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
+{
+    return shape[1] > 0 ? steps_upload(r, dtype, ndim, shape, NULL) : (tn_tensor){0};
+}
+
+/* Keys, values and states of one layer, for a text that begins with nothing before it. */
+static run_cache layer_cache(graph_run *r, const model_layer *l, int64_t tokens, const tn_tensor *places)
+{
+    run_cache c = {.slot = *places, .kv_index = *places};
+    c.k = c.full_k = steps_take(r, r->dtype, 4, (int64_t[]){1, tokens, l->kv_heads, l->head_dim});
+    c.v = c.full_v = steps_take(r, r->dtype, 4, (int64_t[]){1, tokens, l->v_in_k ? 0 : l->kv_heads, l->v_head_dim});
+    if (l->v_in_k) {
+        c.v = c.k;
+        c.v.shape[3] = l->v_head_dim;
+    }
+    c.index = c.full_index = steps_take(r, r->dtype, 4, (int64_t[]){1, tokens, l->index_dim > 0, l->index_dim});
+    c.conv = zeros(r, r->dtype, 3, (int64_t[]){1, l->conv_width, l->conv_taps > 0 ? l->conv_taps - 1 : 0});
+    c.state = zeros(r, TN_F32, 4, (int64_t[]){1, l->state_heads, l->state_k, l->state_v});
+    return c;
+}
+
+static tn_status enter(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, graph_run *r)
+{
+    run_cache *cache = realloc(t->cache, (size_t)(texts->count * t->shape->layers + 1) * sizeof *cache);
+    if (!cache)
+        return tn_fail(r->err, TN_E_MEMORY, "gradients", "out of memory; use fewer texts at once");
+    t->cache = cache;
+    for (int64_t i = 0, at = 0; i < texts->count; at += texts->lengths[i], i++) {
+        int64_t n = texts->lengths[i];
+        run_cache *own = cache + i * t->shape->layers;
+        tn_tensor places = count_up(r, n);
+        for (int64_t l = 0; l < t->shape->layers; l++)
+            own[l] = layer_cache(r, &t->shape->layer[l], n, &places);
+        for (int64_t k = 0; k < n; k++) {
+            t->in.ids[at + k] = texts->ids[at + k];
+            t->in.index[at + k] = (int32_t)k;
+            for (int a = 0; a < ROPE_AXES; a++)
+                t->in.positions[at + k][a] = (float)k;
+        }
+        for (int32_t k = 0; k < t->shape->rope_count; k++)
+            t->lengths[i][k] = rope_tables_length(&t->shape->rope[k], 0, n);
+        t->segment[i] = (run_segment){at, n, own};
+        t->part[i] = (chunk_part){n, t->lengths[i], 0};
+    }
+    tn_status status = r->status == TN_OK ? chunk_upload(&t->in, t->part, texts->count, r->err) : r->status;
+    chunk_show(&t->in, tokens, r);
+    r->segment = t->segment;
+    r->segments = texts->count;
+    r->wanted = tokens;
+    return status;
+}
+
+/* ---- the loss -------------------------------------------------------------------------------------- */
+
+/* What each token is to predict: -100, or the label of the next one of its text. */
+static int64_t target_of(const tn_train_texts *texts, int64_t text_end, int64_t token)
+{
+    return token + 1 < text_end ? texts->labels[token + 1] : -100;
+}
+
+/* -log of the label's probability; row becomes the gradient of that divided by the divisor. In double: one row is a
+ * sum of a whole vocabulary. */
+static double cross_entropy(float *row, int64_t vocab, int64_t label, double divisor)
+{
+    double largest = row[0], sum = 0, at_label = row[label];
+    for (int64_t i = 1; i < vocab; i++)
+        largest = row[i] > largest ? row[i] : largest;
+    for (int64_t i = 0; i < vocab; i++)
+        sum += exp(row[i] - largest);
+    for (int64_t i = 0; i < vocab; i++)
+        row[i] = (float)((exp(row[i] - largest) / sum - (i == label)) / divisor);
+    return largest + log(sum) - at_label;
+}
+
+/* Rows of logits become their gradients, at those rows' place. */
+static void block_loss(tn_trainer *t, const tn_tensor *logits, const int64_t *targets, double divisor,
+                       tn_train_loss *loss)
+{
+    tn_tensor g = tape_gradient(&t->tape, logits);
+    size_t size = tn_dtype_size(logits->dtype);
+    for (int64_t i = 0; i < logits->shape[0]; i++) {
+        if (targets[i] == -100)
+            continue;
+        convert_to_f32((const char *)logits->data + (size_t)(i * logits->stride[0]) * size, logits->dtype, t->logits,
+                       t->shape->vocab);
+        loss->loss += cross_entropy(t->logits, t->shape->vocab, targets[i], divisor) / divisor;
+        loss->counted++;
+        convert_from_f32(t->logits, g.dtype, (char *)g.data + (size_t)(i * g.stride[0]) * size, t->shape->vocab);
+    }
+}
+
+/* Logits of some rows of the result, their loss, and back to those rows. The logits are forgotten. */
+static void head(tn_trainer *t, graph_run *r, int64_t first, int64_t rows, const int64_t *targets, double divisor,
+                 tn_train_loss *loss)
+{
+    size_t mark = arena_mark(r->arena), calls = t->tape.count;
+    tn_tensor x = steps_part(&r->result, 0, first, rows);
+    tn_tensor logits = t->model->flow->logits(r, t->model->arch_state, &x);
+    if (r->status != TN_OK)
+        return;
+    block_loss(t, &logits, targets, divisor, loss);
+    r->status = tape_backward(&t->tape, calls, mark, r->err);
+}
+
+static void heads(tn_trainer *t, graph_run *r, const tn_train_texts *texts, double divisor, tn_train_loss *loss)
+{
+    for (int64_t i = 0, begin = 0; i < texts->count; begin += texts->lengths[i], i++)
+        for (int64_t at = begin, end = begin + texts->lengths[i]; at < end && r->status == TN_OK; at += HEAD_TOKENS) {
+            int64_t rows = end - at < HEAD_TOKENS ? end - at : HEAD_TOKENS, targets[HEAD_TOKENS];
+            bool any = false;
+            for (int64_t k = 0; k < rows; k++)
+                any |= (targets[k] = target_of(texts, end, at + k)) != -100;
+            if (any)
+                head(t, r, at, rows, targets, divisor, loss);
+        }
+}
+
+static double count_labels(const tn_train_texts *texts)
+{
+    double count = 0;
+    for (int64_t i = 0, begin = 0; i < texts->count; begin += texts->lengths[i], i++)
+        for (int64_t at = begin; at < begin + texts->lengths[i]; at++)
+            count += target_of(texts, begin + texts->lengths[i], at) != -100;
+    return count;
+}
+
+static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tn_train_loss *loss, tn_error *err)
+{
+    graph_run r = {
+        .device = t->model->target.device, .arena = &t->arena, .dtype = t->model->dtype, .tape = &t->tape, .err = err};
+    double divisor = texts->divisor != 0 ? texts->divisor : count_labels(texts);
+    tape_reset(&t->tape);
+    t->tape.tokens = t->in.device_ids;
+    t->tape.padding = t->shape->padding;
+    tn_status status = enter(t, texts, tokens, &r);
+    if (status != TN_OK || divisor == 0)
+        return status;
+    t->model->flow->forward(&r, t->model->arch_state);
+    heads(t, &r, texts, divisor, loss);
+    return r.status == TN_OK ? tape_backward(&t->tape, 0, 0, err) : r.status;
+}
+
+tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *given, tn_train_loss *loss, tn_error *err)
+{
+    int64_t tokens;
+    tn_train_loss own = {.size = sizeof own};
+    tn_train_texts texts;
+    tn_status status =
+        t ? structs_take(&texts, sizeof texts, given, "tn_train_texts", err) : structs_missing("trainer", err);
+    if (status == TN_OK && loss)
+        status = structs_check(loss, "tn_train_loss", err);
+    if (status == TN_OK)
+        status = check_texts(t, &texts, &tokens, err);
+    if (status != TN_OK)
+        return status;
+    int32_t limit = threads_limit(t->threads);
+    guest_watch_begin(&t->watch);
+    status = run(t, &texts, tokens, &own, err);
+    guest_watch_end(&t->watch);
+    threads_limit(limit);
+    if (status == TN_OK && loss)
+        status = structs_give(loss, &own, sizeof own, "tn_train_loss", err);
+    return model_files_check(t->model, status, err);
+}

@@ -1,0 +1,24 @@
+/* What the parts of check_training share. */
+#ifndef CHECK_TRAINING_H
+#define CHECK_TRAINING_H
+
+#include <stdbool.h>
+#include <tenon/tenon.h>
+
+enum { SPECS = 8 };
+
+typedef struct options {
+    const char *specs[SPECS], *plugins;
+    int spec_count;
+    bool differences;
+    tn_config *config;
+    int64_t passed, failed;
+} options;
+
+/* A line for a case, and its count. */
+void check_say(options *o, const char *name, const char *what, const char *spec, bool ok, const char *detail);
+
+/* The gradients of a model against differences of its loss. */
+void check_differences(options *o, const char *folder, const char *name);
+
+#endif

@@ -1,0 +1,223 @@
+/* The loss of texts and its gradients: what is refused, what adds up, and what does not depend on how texts come. That
+ * gradients are right is check_training's to show, for every model. */
+#include "suite.h"
+#include "test_models.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+static const int64_t ids[] = {9, 4, 7, 30, 12, 5, 21, 8, 40, 3};
+static const int64_t both[] = {6, 4};
+
+static tn_trainer *open_trainer(const char *model, const char *dtype)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model(model, .dtype = dtype, .training = true);
+    tn_trainer *t = tn_trainer_open(m, NULL, &err);
+    ck_assert_msg(t != NULL, "%s: %s", err.where, err.message);
+    return t;
+}
+
+static tn_train_loss learn(tn_trainer *t, const tn_train_texts *texts)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_train_loss loss = {.size = sizeof loss};
+    ck_assert_msg(tn_trainer_backward(t, texts, &loss, &err) == TN_OK, "%s: %s", err.where, err.message);
+    return loss;
+}
+
+static tn_train_texts texts_of(const int64_t *first, const int64_t *lengths, int64_t count)
+{
+    return (tn_train_texts){.size = sizeof(tn_train_texts),
+                            .ids = first,
+                            .labels = first,
+                            .lengths = lengths,
+                            .count = count,
+                            .divisor = 8};
+}
+
+static tn_tensor gradient_of(const tn_trainer *t, const char *name)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_tensor g;
+    ck_assert_msg(tn_trainer_gradient(t, name, &g, &err) == TN_OK, "%s: %s", err.where, err.message);
+    return g;
+}
+
+/* The largest difference between times x and y, in units of the largest element. */
+static double apart(const tn_tensor *x, double times, const tn_tensor *y)
+{
+    const float *a = x->data, *b = y->data;
+    double most = 0, largest = 0;
+    for (int64_t i = 0; i < tn_tensor_count(x); i++) {
+        double d = fabs(times * (double)a[i] - (double)b[i]), size = fabs((double)b[i]);
+        most = d > most ? d : most;
+        largest = size > largest ? size : largest;
+    }
+    return most / largest;
+}
+
+static const char *const some[] = {"model.embed_tokens.weight", "model.layers.0.self_attn.k_proj.weight",
+                                   "model.layers.1.mlp.down_proj.weight", "model.norm.weight"};
+
+START_TEST(texts_together_are_texts_apart)
+{
+    tn_trainer *t = open_trainer("llama", "f32"), *u = open_trainer("llama", "f32");
+    const tn_train_texts all = texts_of(ids, both, 2), first = texts_of(ids, both, 1),
+                         second = texts_of(ids + 6, both + 1, 1);
+    tn_train_loss whole = learn(t, &all), a = learn(u, &first), b = learn(u, &second);
+    ck_assert_int_eq(whole.counted, 8);
+    ck_assert_int_eq(a.counted + b.counted, 8);
+    ck_assert_double_eq_tol(whole.loss, a.loss + b.loss, 1e-6 * whole.loss);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        tn_tensor x = gradient_of(t, some[i]), y = gradient_of(u, some[i]);
+        ck_assert_msg(apart(&x, 1, &y) < 1e-5, "%s: %g", some[i], apart(&x, 1, &y));
+    }
+    tn_trainer_close(t);
+    tn_trainer_close(u);
+}
+END_TEST
+
+START_TEST(calls_add_up_until_they_are_cleared)
+{
+    tn_trainer *t = open_trainer("qwen3_moe", "f32"), *u = open_trainer("qwen3_moe", "f32");
+    const tn_train_texts all = texts_of(ids, both, 2);
+    learn(t, &all);
+    learn(u, &all);
+    learn(u, &all);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        if (strstr(some[i], "mlp"))
+            continue;
+        tn_tensor x = gradient_of(t, some[i]), y = gradient_of(u, some[i]);
+        ck_assert_msg(apart(&x, 2, &y) < 1e-6, "%s", some[i]);
+    }
+    tn_trainer_clear(u);
+    ck_assert_int_eq(tn_trainer_gradient(u, some[0], &(tn_tensor){0}, NULL), TN_E_USAGE);
+    learn(u, &all);
+    for (size_t i = 0; i < 2; i++) {
+        tn_tensor x = gradient_of(t, some[i]), y = gradient_of(u, some[i]);
+        ck_assert_msg(memcmp(x.data, y.data, (size_t)tn_tensor_count(&x) * sizeof(float)) == 0, "%s: other bits",
+                      some[i]);
+    }
+    tn_trainer_close(t);
+    tn_trainer_close(u);
+}
+END_TEST
+
+/* Labels that do not count, and the first of a text, whatever it is, change nothing. */
+START_TEST(what_does_not_count)
+{
+    tn_trainer *t = open_trainer("llama", "f32");
+    int64_t labels[10];
+    memcpy(labels, ids, sizeof labels);
+    tn_train_texts texts = texts_of(ids, both, 2);
+    texts.labels = labels;
+    texts.divisor = 0;
+    tn_train_loss all = learn(t, &texts);
+    labels[0] = labels[6] = 17;
+    tn_train_loss same = learn(t, &texts);
+    ck_assert_double_eq(all.loss, same.loss);
+    labels[3] = -100;
+    ck_assert_int_eq(learn(t, &texts).counted, 7);
+    for (int i = 0; i < 10; i++)
+        labels[i] = -100;
+    tn_trainer_clear(t);
+    tn_train_loss none = learn(t, &texts);
+    ck_assert_int_eq(none.counted, 0);
+    ck_assert_double_eq(none.loss, 0);
+    ck_assert_int_eq(tn_trainer_gradient(t, some[0], &(tn_tensor){0}, NULL), TN_E_USAGE);
+    tn_trainer_close(t);
+}
+END_TEST
+
+/* The row of the padding token learns nothing from where it stands in a text: torch's embedding is told of it. */
+START_TEST(padding_learns_nothing)
+{
+    tn_trainer *t = open_trainer("gemma3n_text", "f32"); /* pad_token_id 0                                   */
+    const int64_t text[] = {9, 0, 7, 0, 12, 5}, length = 6;
+    const tn_train_texts texts = texts_of(text, &length, 1);
+    learn(t, &texts);
+    tn_tensor g = gradient_of(t, "model.embed_tokens_per_layer.weight");
+    const float *row = g.data;
+    double padding = 0, other = 0;
+    for (int64_t i = 0; i < g.shape[1]; i++) {
+        padding += fabs((double)row[i]);
+        other += fabs((double)row[9 * g.shape[1] + i]);
+    }
+    ck_assert_double_eq(padding, 0);
+    ck_assert_double_gt(other, 0);
+    tn_trainer_close(t);
+}
+END_TEST
+
+/* The same bits on one thread and on more. */
+START_TEST(threads_change_nothing)
+{
+    tn_train_texts all = texts_of(ids, both, 2);
+    tn_trainer *one = NULL, *more = NULL;
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("qwen3", .dtype = "f32", .training = true, .threads = 1);
+    one = tn_trainer_open(m, NULL, &err);
+    ck_assert_ptr_nonnull(one);
+    learn(one, &all);
+    tn_model *n = test_model("qwen3", .dtype = "f32", .training = true, .threads = 3);
+    more = tn_trainer_open(n, NULL, &err);
+    ck_assert_ptr_nonnull(more);
+    learn(more, &all);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        tn_tensor x = gradient_of(one, some[i]), y = gradient_of(more, some[i]);
+        ck_assert_msg(memcmp(x.data, y.data, (size_t)tn_tensor_count(&x) * sizeof(float)) == 0, "%s: other bits",
+                      some[i]);
+    }
+    tn_trainer_close(one);
+    tn_trainer_close(more);
+}
+END_TEST
+
+static void expect_refused(tn_trainer *t, const tn_train_texts *texts, const char *words)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_trainer_backward(t, texts, NULL, &err), TN_E_USAGE);
+    ck_assert_msg(strstr(err.message, words) != NULL, "%s", err.message);
+}
+
+START_TEST(what_is_refused)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_tensor g;
+    tn_trainer *t = open_trainer("llama", "f32");
+    int64_t bad[10], long_one = 5000, none = 0;
+    memcpy(bad, ids, sizeof bad);
+    tn_train_texts texts = texts_of(bad, both, 2);
+    bad[2] = 1 << 20;
+    expect_refused(t, &texts, "token 2 has id 1048576");
+    texts = texts_of(ids, &long_one, 1);
+    expect_refused(t, &texts, "text 0 has 5000 tokens, and all together may have 1 to 4096");
+    texts = texts_of(ids, &none, 1);
+    expect_refused(t, &texts, "text 0 has 0 tokens");
+    texts = texts_of(ids, both, 0);
+    expect_refused(t, &texts, "no texts");
+    ck_assert_int_eq(tn_trainer_gradient(t, "model.norm", &g, &err), TN_E_USAGE);
+    ck_assert_str_eq(err.message, "the checkpoint has no such tensor");
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_int_eq(tn_trainer_gradient(t, "model.norm.weight", &g, &err), TN_E_USAGE);
+    ck_assert_str_eq(err.message, "has no gradient: nothing that was computed read it");
+    tn_trainer_close(t);
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_trainer_open(test_model("llama", .dtype = "f32"), NULL, &err));
+    ck_assert_ptr_nonnull(strstr(err.message, "opened for training"));
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_trainer_open(test_model("qwen3_embedding", .dtype = "f32", .training = true), NULL, &err));
+    ck_assert_ptr_nonnull(strstr(err.message, "has no head"));
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = suite_open("gradients of whole models", 60);
+    suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
+              padding_learns_nothing, threads_change_nothing, what_is_refused);
+    return suite_run();
+}
