@@ -7,6 +7,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* A component of the name that says "bias" or is a norm's. */
+static bool params_decays(const char *name)
+{
+    for (const char *at = name, *end; *at; at = end + (*end == '.')) {
+        end = at + strcspn(at, ".");
+        if (!strncmp(at, "ln_", 3) || memmem(at, (size_t)(end - at), "norm", 4) ||
+            memmem(at, (size_t)(end - at), "bias", 4))
+            return false;
+    }
+    return true;
+}
+
 /* How the model has it: false where it is not read, or not as numbers. */
 static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, train_param *p)
 {
@@ -22,6 +34,7 @@ static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, tr
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (shards_used(weights, name, types[i]))
             p->dtype = types[i];
+    p->decays = params_decays(name);
     p->bytes = (size_t)tn_tensor_count(&file) * tn_dtype_size(p->dtype);
     return p->bytes > 0;
 }

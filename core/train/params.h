@@ -11,6 +11,7 @@ typedef struct train_param {
     tn_dtype dtype;
     float *sums; /* an element for each of data                                                   */
     bool read;   /* backward asked for it                                                         */
+    bool decays; /* it is no bias, and of no norm                                                 */
 } train_param;
 
 typedef struct train_params {
@@ -24,6 +25,12 @@ typedef struct train_params {
 tn_status params_open(train_params *p, const tn_model *model, tn_error *err);
 void params_close(train_params *p);
 void params_clear(train_params *p);
+
+/* Elements of all that have gradients. */
+static inline int64_t params_count(const train_param *p)
+{
+    return (int64_t)(p->bytes / tn_dtype_size(p->dtype));
+}
 
 /* tape_sums.find; ctx: the params. */
 float *params_find(void *ctx, const tn_tensor *t);

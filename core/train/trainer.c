@@ -1,5 +1,5 @@
 /* A forward over texts, their loss, and the way back. */
-#include "train/params.h"
+#include "train/optimiser.h"
 
 #include "base/convert.h"
 #include "base/structs.h"
@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <tenon/train.h>
 #include <unistd.h>
 
 enum { MAX_TOKENS = 4096, HEAD_TOKENS = 64 };
@@ -17,6 +16,7 @@ struct tn_trainer {
     tn_model *model;
     const model_shape *shape;
     train_params params;
+    optimiser optimiser;
     arena arena;
     tape tape;
     chunk_inputs in;
@@ -92,6 +92,7 @@ void tn_trainer_close(tn_trainer *t)
         return;
     guest_watch_close(&t->watch);
     tape_close(&t->tape);
+    optimiser_close(&t->optimiser);
     params_close(&t->params);
     chunk_close(&t->in);
     free(t->segment);
@@ -311,4 +312,33 @@ tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *given, tn_tra
     if (status == TN_OK && loss)
         status = structs_give(loss, &own, sizeof own, "tn_train_loss", err);
     return model_files_check(t->model, status, err);
+}
+
+static bool is_out_of(double value, double least, double most)
+{
+    return !(value >= least && value <= most); /* NaN is, too                                              */
+}
+
+tn_status tn_trainer_step(tn_trainer *t, const tn_train_step *given, double *norm, tn_error *err)
+{
+    tn_train_step step;
+    double own;
+    tn_status status =
+        t ? structs_take(&step, sizeof step, given, "tn_train_step", err) : structs_missing("trainer", err);
+    if (status != TN_OK)
+        return status;
+    step.beta1 = step.beta1 != 0 ? step.beta1 : 0.9;
+    step.beta2 = step.beta2 != 0 ? step.beta2 : 0.999;
+    step.eps = step.eps != 0 ? step.eps : 1e-8;
+    if (is_out_of(step.rate, 0, 1e6) || is_out_of(step.decay, 0, 1e6) || is_out_of(step.eps, 0, 1e6) ||
+        is_out_of(step.max_norm, 0, INFINITY) || is_out_of(step.beta1, 0, 1 - 1e-9) ||
+        is_out_of(step.beta2, 0, 1 - 1e-9))
+        return tn_fail(
+            err, TN_E_USAGE, "tn_train_step",
+            "rate %g, betas %g and %g, eps %g, decay %g, max_norm %g: none may be negative, betas are below 1",
+            step.rate, step.beta1, step.beta2, step.eps, step.decay, step.max_norm);
+    int32_t limit = threads_limit(t->threads);
+    status = optimiser_step(&t->optimiser, t->model, &t->params, &step, norm ? norm : &own, err);
+    threads_limit(limit);
+    return status;
 }

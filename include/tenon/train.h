@@ -54,6 +54,31 @@ TN_API void tn_trainer_clear(tn_trainer *trainer);
  * parameter, it is quantised, or nothing that was computed read it. [one thread] */
 TN_API tn_status tn_trainer_gradient(const tn_trainer *trainer, const char *name, tn_tensor *gradient, tn_error *err);
 
+/* How parameters are changed: AdamW, each with its gradient, moments in f32 (torch's formulas, without its vectors):
+ *     p -= rate decay p, m += (1 - beta1) (g - m), v = beta2 v + (1 - beta2) g^2,
+ *     p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps), t = 1, 2, ...
+ * Before that all gradients are multiplied by max_norm / (norm + 1e-6) where that is below 1, norm the root of the sum
+ * of their squares. Biases and what belongs to norms do not decay, by their names, as in transformers. */
+typedef struct tn_train_step {
+    uint32_t size;
+    double rate;
+    double beta1, beta2, eps; /* 0: 0.9, 0.999, 1e-8                                                 */
+    double decay;
+    double max_norm; /* 0: gradients are taken as they are                                         */
+} tn_train_step;
+
+/* Changes the parameters that have gradients, which become zero; norm (may be NULL) receives that of the gradients
+ * before they were cut. The model's weights in memory change, its files do not; sessions go on with what they have in
+ * their caches. TN_E_USAGE, and nothing changes: a parameter is not f32, or a kernel keeps weights packed. Where norm
+ * is no number it is TN_E_VERIFY, and nothing changes. [one thread] */
+TN_API tn_status tn_trainer_step(tn_trainer *trainer, const tn_train_step *step, double *norm, tn_error *err);
+
+typedef enum tn_schedule { TN_SCHEDULE_CONSTANT, TN_SCHEDULE_LINEAR, TN_SCHEDULE_COSINE } tn_schedule;
+
+/* The factor of the rate at a step, counted from 0, of so many: it grows from 0 over the steps of the warm-up, and then
+ * stays, or falls to 0, as transformers' schedules do. 0 for what is none of them. [any thread] */
+TN_API double tn_schedule_at(tn_schedule schedule, int64_t step, int64_t warmup, int64_t steps);
+
 #ifdef __cplusplus
 }
 #endif

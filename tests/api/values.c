@@ -140,6 +140,10 @@ static const struct {
     {NULL, "elements", 64},
     {NULL, "ndim", 2},
     {NULL, "id", 1},
+    {NULL, "schedule", TN_SCHEDULE_COSINE},
+    {NULL, "step", 4},
+    {NULL, "warmup", 2},
+    {NULL, "steps", 10},
 };
 
 /* ---- finding them ----------------------------------------------------------------------------------------------- */

@@ -239,6 +239,11 @@ static void *make_train_texts(void)
         sizeof(tn_train_texts));
 }
 
+static void *make_train_step(void)
+{
+    return values_copied(&(tn_train_step){.size = sizeof(tn_train_step), .rate = 1e-3}, sizeof(tn_train_step));
+}
+
 static void *get_tokenizer(void)
 {
     return values_world.tokenizer;
@@ -322,6 +327,8 @@ static const struct {
     {NULL, NULL, "tn_engine_request", make_request},
     {NULL, NULL, "tn_trainer", get_trainer},
     {NULL, NULL, "tn_train_texts", make_train_texts},
+    {NULL, NULL, "tn_train_step", make_train_step},
+    {"tn_trainer_step", "norm", "double", make_vector},
     {"tn_media_images", NULL, "tn_model", get_seeing},
     {NULL, NULL, "tn_media", get_media},
     {"tn_media_images", "files", "char *const", make_photos},

@@ -68,6 +68,14 @@ static tn_status take_train_texts(const void *given, tn_error *err)
     return status;
 }
 
+static tn_status take_train_step(const void *given, tn_error *err)
+{
+    tn_trainer *t = tn_trainer_open(model, NULL, err);
+    tn_status status = t ? tn_trainer_step(t, given, NULL, err) : err->code;
+    tn_trainer_close(t);
+    return status;
+}
+
 static void on_end(void *ctx, const tn_engine_result *result)
 {
     (void)ctx;
@@ -198,6 +206,7 @@ static const int64_t text_length = 2;
 static const tn_train_options train_options = {.size = sizeof train_options, .max_tokens = 8};
 static const tn_train_texts train_texts = {
     .size = sizeof train_texts, .ids = ids, .labels = ids, .lengths = &text_length, .count = 1};
+static const tn_train_step train_step = {.size = sizeof train_step, .rate = 1e-3};
 static const tn_embedder_options embedder_options = {.size = sizeof embedder_options, .pooling = TN_POOLING_MEAN};
 static const tn_grads grads = {.size = sizeof grads};
 
@@ -224,6 +233,7 @@ static const struct {
     {"tn_grads", &grads, take_grads},
     {"tn_train_options", &train_options, take_train_options},
     {"tn_train_texts", &train_texts, take_train_texts},
+    {"tn_train_step", &train_step, take_train_step},
     {"tn_cache_limits", &cache_limits, take_cache_limits},
 };
 enum { TAKEN = sizeof taken / sizeof taken[0] };

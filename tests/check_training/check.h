@@ -21,4 +21,10 @@ void check_say(options *o, const char *name, const char *what, const char *spec,
 /* The gradients of a model against differences of its loss. */
 void check_differences(options *o, const char *folder, const char *name);
 
+/* Steps of training against those of a golden case; weights: its model. */
+void check_curves(options *o, const char *folder, const char *name, const char *weights);
+
+/* A model's parameter in memory, f32; NULL: there is none. differences.c */
+const float *check_weight(const tn_model *model, const char *name);
+
 #endif

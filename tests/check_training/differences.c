@@ -22,6 +22,11 @@ typedef struct moved {
     double squares; /* of the gradient's elements that are moved                                       */
 } moved;
 
+const float *check_weight(const tn_model *model, const char *name)
+{
+    return shards_used(model->weights, name, TN_F32);
+}
+
 static uint32_t draw(uint32_t *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
@@ -45,10 +50,10 @@ static bool moved_open(moved *m, tn_model *model, const tn_trainer *trainer, con
 {
     tn_tensor gradient;
     *m = (moved){0};
-    if (tn_trainer_gradient(trainer, name, &gradient, NULL) != TN_OK || !shards_used(model->weights, name, TN_F32))
+    if (tn_trainer_gradient(trainer, name, &gradient, NULL) != TN_OK || !check_weight(model, name))
         return false;
     m->count = tn_tensor_count(&gradient);
-    m->data = (float *)(uintptr_t)shards_used(model->weights, name, TN_F32);
+    m->data = (float *)(uintptr_t)check_weight(model, name);
     m->before = malloc((size_t)m->count * sizeof *m->before);
     m->step = malloc((size_t)m->count * sizeof *m->step);
     make_writable(m->data, (size_t)m->count * sizeof *m->data);

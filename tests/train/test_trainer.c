@@ -1,12 +1,16 @@
 /* The loss of texts and its gradients: what is refused, what adds up, and what does not depend on how texts come. That
  * gradients are right is check_training's to show, for every model. */
+#include "open/model.h"
 #include "suite.h"
 #include "test_models.h"
 
 #include <check.h>
 #include <math.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <tenon/tenon.h>
+#include <unistd.h>
 
 static const int64_t ids[] = {9, 4, 7, 30, 12, 5, 21, 8, 40, 3};
 static const int64_t both[] = {6, 4};
@@ -176,6 +180,117 @@ START_TEST(threads_change_nothing)
 }
 END_TEST
 
+static const float *weights_of(const tn_model *m, const char *name)
+{
+    return shards_used(m->weights, name, TN_F32);
+}
+
+/* Steps lower the loss; what is not read stays as it is, to the bit, and nobody can write to weights between steps. */
+START_TEST(steps_go_down)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("llama", .dtype = "f32", .training = true);
+    tn_trainer *t = tn_trainer_open(m, NULL, &err);
+    const tn_train_texts all = texts_of(ids, both, 2);
+    const tn_train_step step = {.size = sizeof step, .rate = 1e-3, .decay = 0.01, .max_norm = 1};
+    const float *norm_weight = weights_of(m, "model.norm.weight"), before = norm_weight[0];
+    double first = learn(t, &all).loss, norm = 0;
+    for (int i = 0; i < 10; i++) {
+        ck_assert_msg(tn_trainer_step(t, &step, &norm, &err) == TN_OK, "%s", err.message);
+        ck_assert_double_gt(norm, 0);
+        ck_assert_double_lt(learn(t, &all).loss, first);
+    }
+    ck_assert_float_ne(norm_weight[0], before);
+    /* Without gradients nothing is read, and nothing moves. */
+    float now = norm_weight[0];
+    tn_trainer_clear(t);
+    ck_assert_int_eq(tn_trainer_step(t, &step, &norm, &err), TN_OK);
+    ck_assert_double_eq(norm, 0);
+    ck_assert_float_eq(norm_weight[0], now);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        ((float *)(uintptr_t)norm_weight)[0] = 1;
+        _exit(0);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) != 0));
+    tn_trainer_close(t);
+}
+END_TEST
+
+/* One element by hand, over two steps: the formulas of train.h. */
+START_TEST(a_step_is_adamw)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("llama", .dtype = "f32", .training = true);
+    tn_trainer *t = tn_trainer_open(m, NULL, &err);
+    const tn_train_texts all = texts_of(ids, both, 2);
+    const char *const names[] = {"model.layers.0.self_attn.k_proj.weight", "model.norm.weight"};
+    for (int n = 0; n < 2; n++) {
+        const float *w = weights_of(m, names[n]);
+        double p = w[3], first = 0, second = 0, norm;
+        const tn_train_step step = {
+            .size = sizeof step, .rate = 0.01, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .decay = 0.1};
+        tn_trainer *own = tn_trainer_open(m, NULL, &err);
+        for (int i = 1; i <= 2; i++) {
+            learn(own, &all);
+            tn_tensor grad = gradient_of(own, names[n]);
+            double g = ((const float *)grad.data)[3];
+            first += 0.2 * (g - first);
+            second = 0.9 * second + 0.1 * g * g;
+            p -= n == 0 ? 0.01 * 0.1 * p : 0; /* norms do not decay                                             */
+            p -= 0.01 / (1 - pow(0.8, i)) * first / (sqrt(second) / sqrt(1 - pow(0.9, i)) + 1e-6);
+            ck_assert_int_eq(tn_trainer_step(own, &step, &norm, &err), TN_OK);
+            ck_assert_double_eq_tol(w[3], p, 1e-6);
+        }
+        tn_trainer_close(own);
+    }
+    tn_trainer_close(t);
+}
+END_TEST
+
+START_TEST(rates_follow_a_schedule)
+{
+    ck_assert_double_eq(tn_schedule_at(TN_SCHEDULE_CONSTANT, 0, 0, 10), 1);
+    ck_assert_double_eq(tn_schedule_at(TN_SCHEDULE_CONSTANT, 1, 4, 10), 0.25);
+    ck_assert_double_eq(tn_schedule_at(TN_SCHEDULE_LINEAR, 4, 4, 10), 1);
+    ck_assert_double_eq(tn_schedule_at(TN_SCHEDULE_LINEAR, 9, 4, 10), 1.0 / 6);
+    ck_assert_double_eq(tn_schedule_at(TN_SCHEDULE_LINEAR, 12, 4, 10), 0);
+    ck_assert_double_eq_tol(tn_schedule_at(TN_SCHEDULE_COSINE, 7, 4, 10), 0.5, 1e-15);
+    ck_assert_double_eq(tn_schedule_at(TN_SCHEDULE_COSINE, -1, 4, 10), 0);
+    ck_assert_double_eq(tn_schedule_at((tn_schedule)7, 1, 4, 10), 0);
+}
+END_TEST
+
+START_TEST(steps_are_refused)
+{
+    tn_error err = TN_ERROR_INIT;
+    const tn_train_texts all = texts_of(ids, both, 2);
+    const tn_train_step step = {.size = sizeof step, .rate = 1e-3}, back = {.size = sizeof back, .rate = -1};
+    tn_trainer *t = open_trainer("llama", "bf16");
+    learn(t, &all);
+    ck_assert_int_eq(tn_trainer_step(t, &step, NULL, &err), TN_E_USAGE);
+    ck_assert_str_eq(err.message, "parameters are bf16; open the model in f32 to change them");
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_int_eq(tn_trainer_step(t, &back, NULL, &err), TN_E_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.message, "rate -1"));
+    tn_trainer_close(t);
+    /* A divisor that is next to nothing: gradients without a number. */
+    tn_model *m = test_model("llama", .dtype = "f32", .training = true);
+    t = tn_trainer_open(m, NULL, NULL);
+    tn_train_texts tiny = texts_of(ids, both, 2);
+    tiny.divisor = 1e-320;
+    const float before = weights_of(m, "model.norm.weight")[0];
+    tn_trainer_backward(t, &tiny, NULL, NULL);
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_int_eq(tn_trainer_step(t, &step, NULL, &err), TN_E_VERIFY);
+    ck_assert_float_eq(weights_of(m, "model.norm.weight")[0], before);
+    tn_trainer_close(t);
+}
+END_TEST
+
 static void expect_refused(tn_trainer *t, const tn_train_texts *texts, const char *words)
 {
     tn_error err = TN_ERROR_INIT;
@@ -218,6 +333,7 @@ int main(void)
 {
     TCase *tc = suite_open("gradients of whole models", 60);
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
-              padding_learns_nothing, threads_change_nothing, what_is_refused);
+              padding_learns_nothing, threads_change_nothing, steps_go_down, a_step_is_adamw, rates_follow_a_schedule,
+              steps_are_refused, what_is_refused);
     return suite_run();
 }

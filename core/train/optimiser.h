@@ -1,0 +1,22 @@
+/* Inside core/train: changing parameters by their gradients. */
+#ifndef TENON_CORE_TRAIN_OPTIMISER_H
+#define TENON_CORE_TRAIN_OPTIMISER_H
+
+#include "train/params.h"
+
+#include <tenon/train.h>
+
+/* Moments of all parameters, where their sums lie; pages that are written to take memory. */
+typedef struct optimiser {
+    float *first, *second; /* NULL before the first step                                          */
+    size_t bytes;          /* of each                                                             */
+    int64_t steps;
+} optimiser;
+
+void optimiser_close(optimiser *o);
+
+/* tn_trainer_step, with all of step filled in. */
+tn_status optimiser_step(optimiser *o, const tn_model *model, train_params *params, const tn_train_step *step,
+                         double *norm, tn_error *err);
+
+#endif
