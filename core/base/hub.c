@@ -5,7 +5,10 @@
 
 #include "base/file.h"
 #include "base/gguf.h"
+#include "base/structs.h"
 #include "base/text.h"
+
+#include <tenon/model.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,9 +57,9 @@ static bool read_name(const char *path, hub_name *n)
 /* Where it is, by the rules of the Hub's own tools; "" where no variable tells. */
 static void find_cache(char cache[PATH_MAX])
 {
-    static const char *const below[] = {"", "/hub", "/huggingface/hub", "/.cache/huggingface/hub"};
-    const char *const folders[] = {secure_getenv("HF_HUB_CACHE"), secure_getenv("HF_HOME"),
-                                   secure_getenv("XDG_CACHE_HOME"), secure_getenv("HOME")};
+    static const char *const below[] = {"", "", "/hub", "/huggingface/hub", "/.cache/huggingface/hub"};
+    const char *const folders[] = {secure_getenv("HF_HUB_CACHE"), secure_getenv("HUGGINGFACE_HUB_CACHE"),
+                                   secure_getenv("HF_HOME"), secure_getenv("XDG_CACHE_HOME"), secure_getenv("HOME")};
     cache[0] = '\0';
     for (size_t i = 0; i < sizeof folders / sizeof *folders && !cache[0]; i++)
         if (folders[i] && folders[i][0])
@@ -113,10 +116,25 @@ static tn_status find_commit(const hub_name *n, const char *folder, char commit[
                                n->revision);
 }
 
+/* A branch or tag that the cache has, main before others; "" where there is none. */
+static void another_reference(const char *model, char name[REVISION_LENGTH + 1])
+{
+    char path[PATH_MAX];
+    text_cut(path, sizeof path, "%s/refs", model);
+    DIR *refs = opendir(path);
+    name[0] = '\0';
+    for (const struct dirent *e; refs && (e = readdir(refs));)
+        if (e->d_name[0] != '.' && strlen(e->d_name) <= REVISION_LENGTH && strcmp(name, "main") != 0 &&
+            (!name[0] || strcmp(e->d_name, "main") == 0 || strcmp(e->d_name, name) < 0))
+            text_cut(name, REVISION_LENGTH + 1, "%s", e->d_name);
+    if (refs)
+        closedir(refs);
+}
+
 /* Of a model that the cache has. */
 static tn_status find_snapshot(const hub_name *n, const char *model, char found[PATH_MAX], tn_error *err)
 {
-    char path[PATH_MAX], what[REVISION_LENGTH + 64], commit[COMMIT + 1];
+    char path[PATH_MAX], what[2 * REVISION_LENGTH + 64], commit[COMMIT + 1], other[REVISION_LENGTH + 1];
     struct stat st;
     const char *revision = n->revision[0] ? n->revision : "main";
     text_cut(path, sizeof path, "%s/refs/%s", model, revision);
@@ -127,29 +145,66 @@ static tn_status find_snapshot(const hub_name *n, const char *model, char found[
     text_cut(found, PATH_MAX, "%s/%s", path, commit);
     if (status != TN_OK || (commit[0] && stat(found, &st) == 0 && S_ISDIR(st.st_mode)))
         return status;
-    text_cut(what, sizeof what, "has no revision %s of this model", revision);
+    another_reference(model, other);
+    text_cut(what, sizeof what, "has no revision %s of this model%s%s", revision,
+             other[0] && strcmp(other, revision) != 0 ? ", but " : "",
+             other[0] && strcmp(other, revision) != 0 ? other : "");
     return fail(n, model, what, err);
+}
+
+/* In the cache. given: for messages. */
+static tn_status find_model(const hub_name *n, const char *given, const char *otherwise, char found[PATH_MAX],
+                            tn_error *err)
+{
+    char cache[PATH_MAX], model[PATH_MAX], what[PATH_MAX];
+    struct stat st;
+    find_cache(cache);
+    model_folder(n, cache, model);
+    text_cut(what, sizeof what, "%sno model of this name in the cache of the Hugging Face Hub (%.200s)", otherwise,
+             cache);
+    return stat(model, &st) != 0 ? fail(n, given, what, err) : find_snapshot(n, model, found, err);
+}
+
+static char *own_copy(const char *path, tn_error *err)
+{
+    char *own = strdup(path);
+    if (!own)
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    return own;
+}
+
+char *tn_hub_folder(const char *id, const char *revision, tn_error *err)
+{
+    char found[PATH_MAX];
+    hub_name n;
+    if (!id) {
+        structs_missing("id", err);
+        return NULL;
+    }
+    if (!read_name(id, &n)) {
+        tn_fail(err, TN_E_INPUT, id, "is no name of a model on the Hub; write ORG/NAME, or ORG/NAME@REVISION");
+        return NULL;
+    }
+    if (revision && (n.revision[0] || !is_revision(revision) || strlen(revision) > REVISION_LENGTH)) {
+        tn_fail(err, TN_E_INPUT, id,
+                n.revision[0] ? "names a revision, and another is given" : "%s is no name of a revision", revision);
+        return NULL;
+    }
+    if (revision)
+        text_cut(n.revision, sizeof n.revision, "%s", revision);
+    return find_model(&n, id, "", found, err) == TN_OK ? own_copy(found, err) : NULL;
 }
 
 char *hub_find(const char *path, tn_error *err)
 {
-    char cache[PATH_MAX], model[PATH_MAX], found[PATH_MAX], what[PATH_MAX];
+    char found[PATH_MAX];
     struct stat st;
     hub_name n;
     found[0] = '\0';
     bool gone = !gguf_is_named(path) && stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
-    if (gone && read_name(path, &n)) {
-        find_cache(cache);
-        model_folder(&n, cache, model);
-        text_cut(what, sizeof what,
-                 "no such folder, and no model of this name in the cache of the Hugging Face Hub (%.200s)", cache);
-        if (stat(model, &st) != 0 ? fail(&n, path, what, err) : find_snapshot(&n, model, found, err))
-            return NULL;
-    }
-    char *own = strdup(found[0] ? found : path);
-    if (!own)
-        tn_fail(err, TN_E_MEMORY, path, "out of memory");
-    return own;
+    if (gone && read_name(path, &n) && find_model(&n, path, "no such folder, and ", found, err) != TN_OK)
+        return NULL;
+    return own_copy(found[0] ? found : path, err);
 }
 
 void hub_explain(const char *path, const char *found, tn_error *err)

@@ -18,6 +18,13 @@ config_file *config_open_list(const char *path, tn_error *err);
 struct json_t;
 config_file *config_open_object(const char *path, struct json_t *object, tn_error *err);
 
+/* The same of a text in place of the file. config_text.c. Owned. */
+config_file *config_open_text(const char *path, const char *text, tn_error *err);
+
+/* The JSON of a configuration, whose text is changed; NULL with an error. config_text.c. Owned. */
+enum { CONFIG_MOST = 16 << 20 }; /* bytes                                                             */
+struct json_t *config_parse(const char *path, char *text, size_t size, tn_error *err);
+
 /* What a config.json of that .gguf would say (gguf_config.c). Owned. */
 struct gguf;
 config_file *gguf_config_read(const struct gguf *file, tn_error *err);
@@ -131,8 +138,9 @@ tn_status quantised_resolve(shards *set, const config_reader *root, shards_loop 
 /* Its folder, or the first of its files. */
 const char *shards_folder(const shards *set);
 
-/* An empty set, and what its files are: gguf is taken. Owned. */
-shards *shards_of_gguf(struct gguf *file, tn_error *err);
+/* An empty set for shards_add; folder: what it is called in messages. gguf, which is taken: its file, or NULL. Owned.
+ */
+shards *shards_empty(const char *folder, struct gguf *file, tn_error *err);
 
 /* The same with all tensors of the file, by Hugging Face's names (gguf_names.c). */
 shards *gguf_names_open(struct gguf *file, tn_error *err);

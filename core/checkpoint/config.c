@@ -2,7 +2,6 @@
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "base/json_infinity.h"
-#include "base/json_memory.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_CONFIG (16u << 20)
 
 struct config_node {
     config_file *file;
@@ -52,20 +49,13 @@ static tn_status parse(config_file *file, tn_error *err)
 {
     char *text = NULL;
     size_t size = 0;
-    tn_status status = file_read(file->path, MAX_CONFIG, &text, &size, err);
+    tn_status status = file_read(file->path, CONFIG_MOST, &text, &size, err);
+    tn_error why = TN_ERROR_INIT;
     if (status != TN_OK)
         return status;
-    json_error_t at;
-    json_infinity_spell(text, size);
-    json_memory_watch();
-    file->json = json_loadb(text, size, 0, &at);
+    file->json = config_parse(file->path, text, size, &why);
     free(text);
-    if (json_memory_failed())
-        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory");
-    if (!file->json)
-        return tn_fail(err, TN_E_INPUT, file->path, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
-                       at.text);
-    return TN_OK;
+    return file->json ? TN_OK : tn_fail(err, why.code, why.where, "%s", why.message);
 }
 
 /* A list as an object whose keys are its numbers; NULL: out of memory. Owned. */

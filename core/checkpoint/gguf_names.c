@@ -297,7 +297,7 @@ static void add_all(reader *r)
 
 shards *gguf_names_open(gguf *file, tn_error *err)
 {
-    shards *set = shards_of_gguf(file, err);
+    shards *set = shards_empty(gguf_path(file, 0), file, err);
     if (!set)
         return NULL;
     reader r = {.set = set, .file = file, .arch = gguf_arch_of(file, err), .err = err};

@@ -342,17 +342,17 @@ const char *shards_path(const shards *set, size_t index)
     return index < set->count && set->zeros ? set->tensors[index].path : NULL;
 }
 
-shards *shards_of_gguf(struct gguf *file, tn_error *err)
+shards *shards_empty(const char *folder, struct gguf *file, tn_error *err)
 {
     shards *set = calloc(1, sizeof *set);
-    char *folder = strdup(gguf_path(file, 0));
-    if (set && folder) {
-        *set = (shards){.folder = folder, .gguf = file};
+    char *copy = strdup(folder);
+    if (set && copy) {
+        *set = (shards){.folder = copy, .gguf = file};
         return set;
     }
-    free(folder);
+    free(copy);
     free(set);
-    tn_fail(err, TN_E_MEMORY, gguf_path(file, 0), "out of memory");
+    tn_fail(err, TN_E_MEMORY, folder, "out of memory");
     gguf_close(file);
     return NULL;
 }

@@ -5,9 +5,12 @@
  * follows how long the last region took: behind long pieces of work a thread may wait for some milliseconds, and one
  * that sleeps takes a tenth of one to come back on a virtual machine. Where the team is taken (nested or concurrent
  * regions) or gone (in a forked child) work runs on the calling thread: results never depend on how many take part. */
+#include "base/structs.h"
 #include "device/device.h"
 #include "device/hoststate.h"
 #include "device/processors.h"
+
+#include <tenon/borrow.h>
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -65,6 +68,9 @@ static struct {
     _Alignas(64) atomic_int running, arrived;
     atomic_int starting; /* made, and not yet waiting for work                                       */
     pthread_t ids[THREADS_MAX];
+    tn_team lent;      /* run NULL: none. Changed while busy is held                              */
+    atomic_int width;  /* of lent; 0: none                                                       */
+    atomic_bool alone; /* the child of a fork, where lent's threads are not                       */
 } team = {.busy = PTHREAD_MUTEX_INITIALIZER, .entry = CLOSED};
 
 /* The number of threads of the region that this thread is in; 0: in none. */
@@ -299,6 +305,10 @@ void threads_forget(void)
 {
     pthread_mutex_init(&team.busy, NULL);
     team.workers = team.wanted = 0;
+    if (team.lent.run)
+        atomic_store(&team.alone, true);
+    team.lent = (tn_team){0};
+    atomic_store(&team.width, 0);
     atomic_store(&team.start.sleepers, 0);
     atomic_store(&team.go.sleepers, 0);
     atomic_store(&team.done.sleepers, 0);
@@ -389,6 +399,8 @@ unsigned threads_changed(void)
 void threads_serial(bool serial)
 {
     atomic_store(&team.serial, serial);
+    if (!serial)
+        atomic_store(&team.alone, false);
 }
 
 static int32_t count_processors(void)
@@ -419,10 +431,61 @@ static int32_t team_size(void)
 
 int32_t tn_thread_count(void)
 {
-    if (atomic_load_explicit(&team.serial, memory_order_relaxed))
+    if (atomic_load_explicit(&team.serial, memory_order_relaxed) ||
+        atomic_load_explicit(&team.alone, memory_order_relaxed))
         return 1;
-    int32_t count = team_size();
+    int32_t width = atomic_load_explicit(&team.width, memory_order_relaxed), count = width ? width : team_size();
     return limit > 0 && limit < count ? limit : count;
+}
+
+/* A region on threads of the program. */
+typedef struct lent_region {
+    int32_t threads; /* the most that may take part                                               */
+    atomic_int began;
+} lent_region;
+
+static void lent_body(void *arg, int32_t index, int32_t count)
+{
+    lent_region *r = arg;
+    count = count < r->threads ? count : r->threads;
+    if (index < 0 || index >= count)
+        return;
+    int32_t outer = region_threads;
+    atomic_fetch_add(&r->began, 1);
+    region_threads = team.threads = count;
+    work_and_restore(index);
+    region_threads = outer;
+}
+
+/* Where the pool runs nothing, this thread does the work. */
+static void run_lent(int32_t threads)
+{
+    lent_region r = {.threads = threads};
+    team.lent.run(team.lent.context, threads, lent_body, &r);
+    if (atomic_load(&r.began) == 0)
+        lent_body(&r, 0, 1);
+}
+
+tn_status tn_threads_use(const tn_team *lent, tn_error *err)
+{
+    tn_team own = {0};
+    tn_status status = lent ? structs_take(&own, sizeof own, lent, "tn_team", err) : TN_OK;
+    if (status == TN_OK && lent && (!own.run || own.width < 1 || own.width > THREADS_MAX))
+        status = tn_fail(err, TN_E_USAGE, "tn_team", own.run ? "has %d threads; 1 to %d can be used" : "has no run()",
+                         (int)own.width, (int)THREADS_MAX);
+    if (status == TN_OK && region_threads > 0)
+        status = tn_fail(err, TN_E_USAGE, "tn_threads_use", "threads cannot change inside a region of work");
+    if (status != TN_OK)
+        return status;
+    pthread_mutex_lock(&team.busy);
+    if (!team.fork_handled)
+        team.fork_handled = pthread_atfork(NULL, NULL, threads_forget) == 0;
+    dismiss();
+    team.lent = own;
+    atomic_store(&team.width, own.width);
+    atomic_store(&team.alone, false);
+    pthread_mutex_unlock(&team.busy);
+    return TN_OK;
 }
 
 /* Runs body on up to `threads` threads at once. */
@@ -430,9 +493,14 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
 {
     int32_t outer = region_threads;
     if (threads > 1 && outer == 0 && pthread_mutex_trylock(&team.busy) == 0) {
-        hire(team_size());
         team.body = body;
         team.ctx = ctx;
+        if (team.lent.run) {
+            run_lent(threads);
+            pthread_mutex_unlock(&team.busy);
+            return;
+        }
+        hire(team_size());
         int32_t others = threads - 1 < team.workers ? threads - 1 : team.workers;
         region_threads = others > 0 ? invite(others) + 1 : 1;
         int64_t began = now();

@@ -4,6 +4,7 @@
 #include "base/blocks.h"
 #include "base/convert.h"
 #include "base/tensor.h"
+#include "graph/lacks.h"
 #include "graph/placing.h"
 #include "op/op.h"
 #include "op/weight.h"
@@ -302,7 +303,13 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!find_tensor(b, full, out) && !promise_tensor(b, module, name, full, dtype, file_ndim, file, out)) {
+    bool found = find_tensor(b, full, out);
+    if (b->lacks && (!found || has_shape(out, file_ndim, file)) &&
+        !lacks_usable(b, full, found, dtype, form->turned, ndim, shape, out))
+        return b->status == TN_OK;
+    if (b->status != TN_OK)
+        return false;
+    if (!found && !promise_tensor(b, module, name, full, dtype, file_ndim, file, out)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
@@ -337,6 +344,8 @@ bool build_number(graph_builder *b, graph_module *module, const char *name, int3
     tn_tensor t;
     if (!module || !build_tensor(b, module, name, ndim, &one, &t))
         return false;
+    if (b->lacks)
+        lacks_number(b, module, name);
     b->status = device_download(b->device, &bits, t.data, tn_dtype_size(t.dtype), b->err);
     convert_to_f32(&bits, t.dtype, out, 1);
     return b->status == TN_OK;

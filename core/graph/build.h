@@ -44,10 +44,11 @@ typedef struct graph_builder {
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
-    bool dequantise;   /* quantised weights are copied as values of dtype                           */
-    bool whole_prompt; /* tokens of a prompt see all of it, by what is around the model            */
-    bool base;         /* config.json names the base class, which has no head                       */
-    bool bare;         /* the tensor that was found last lacks the "model." of a causal model        */
+    bool dequantise;           /* quantised weights are copied as values of dtype                           */
+    bool whole_prompt;         /* tokens of a prompt see all of it, by what is around the model            */
+    bool base;                 /* config.json names the base class, which has no head                       */
+    bool bare;                 /* the tensor that was found last lacks the "model." of a causal model        */
+    struct build_lacks *lacks; /* of borrowed memory (lacks.h); NULL: a checkpoint's files             */
     build_quantised *quantised;
     size_t quantised_count, quantised_capacity;
     tn_status status;

@@ -3,6 +3,7 @@
 
 #include "base/convert.h"
 #include "base/tensor.h"
+#include "graph/lacks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,8 @@ bool build_ones(graph_builder *b, int64_t count, tn_tensor *out)
 
 bool build_stack(graph_builder *b, const tn_tensor *rows, int64_t count, tn_tensor *out)
 {
+    if (b->status == TN_OK && b->lacks && !lacks_stack(b, rows, count, out))
+        return b->status == TN_OK;
     size_t row = b->status == TN_OK ? (size_t)rows->shape[0] * tn_dtype_size(rows->dtype) : 0;
     placing p;
     if (b->status != TN_OK || !placing_begin(b, "graph", (size_t)count * row, &p))

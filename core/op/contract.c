@@ -227,10 +227,11 @@ static tn_status check_tensor(checking *c, const op_tensor *spec, const tn_tenso
 {
     const tn_site *site = c->call->site;
     tn_dtype dtype = op_dtype_of(spec->shape, site);
-    char wanted[64];
-    text_cut(wanted, sizeof wanted, "must have dtype %s", tn_dtype_name(dtype));
-    if (t->dtype != dtype)
+    if (t->dtype != dtype) {
+        char wanted[64];
+        text_cut(wanted, sizeof wanted, "must have dtype %s", tn_dtype_name(dtype));
         return refuse(c, name, index, wanted, t);
+    }
     if (!op_fits(spec->shape + 1, site, &c->free_letters, t))
         return refuse(c, name, index, "does not have the shape that the site and the other tensors imply", t);
     if (!tensor_is_dense_last(t))

@@ -158,7 +158,7 @@ tn_status generation_read(tn_model *m, tn_error *err)
     struct stat st;
     m->sampling = (tn_sampling){.size = sizeof m->sampling, .top_p = 1, .repetition_penalty = 1};
     tn_status status = read_eos(m->config, m, err);
-    if (status != TN_OK || gguf_is_named(m->folder))
+    if (status != TN_OK || m->borrowed || gguf_is_named(m->folder))
         return status;
     char *path = file_join(m->folder, "generation_config.json");
     if (!path)

@@ -25,6 +25,9 @@ tn_status model_blame(const tn_model *model, tn_status status, tn_error *err)
 
 tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err)
 {
+    if (lacks_first(&model->lacks))
+        return tn_fail(err, TN_E_USAGE, "session", "the model cannot be run as a whole: %s",
+                       lacks_first(&model->lacks));
     return model_blame(model, apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err), err);
 }
 
@@ -54,24 +57,40 @@ tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char 
         *report = NULL;
     if (!model)
         return structs_missing("model", err);
-    return model_blame(model, apply_kernels(&model->target, config, spec, report, err), err);
+    model_calls_begin(model, true);
+    tn_status status = model_blame(model, apply_kernels(&model->target, config, spec, report, err), err);
+    model_calls_end(model);
+    return status;
 }
 
 tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *id, const char *modules, tn_error *err)
 {
     if (!model)
         return structs_missing("model", err);
-    return model_blame(model, apply_kernel(&model->target, config, id, modules, err), err);
+    model_calls_begin(model, true);
+    tn_status status = model_blame(model, apply_kernel(&model->target, config, id, modules, err), err);
+    model_calls_end(model);
+    return status;
 }
 
 tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
 {
-    return !model ? structs_missing("model", err) : apply_revert(&model->target, id, err);
+    if (!model)
+        return structs_missing("model", err);
+    model_calls_begin(model, true);
+    tn_status status = apply_revert(&model->target, id, err);
+    model_calls_end(model);
+    return status;
 }
 
 tn_status tn_model_shadow(tn_model *model, double fraction, const char *prefix, tn_error *err)
 {
-    return !model ? structs_missing("model", err) : shadow_set(&model->target, fraction, prefix, err);
+    if (!model)
+        return structs_missing("model", err);
+    model_calls_begin(model, true);
+    tn_status status = shadow_set(&model->target, fraction, prefix, err);
+    model_calls_end(model);
+    return status;
 }
 
 tn_status tn_model_packed(const tn_model *model, tn_packed ***list, size_t *count, tn_error *err)

@@ -85,7 +85,9 @@ static tn_status find_arch(tn_model *m, tn_error *err)
     const char *known = m->wrapper ? m->wrapper->class_name : m->arch->class_name;
     m->base = is_base(class_name, known);
     /* PhiMoEForCausalLM of older files is PhimoeForCausalLM. */
-    if (strcasecmp(class_name, known) != 0 && !m->base)
+    if (m->borrowed)
+        m->base = strcasecmp(class_name, known) != 0; /* another head is what the program does itself     */
+    else if (strcasecmp(class_name, known) != 0 && !m->base)
         config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
                     known, type);
     return status;
@@ -96,6 +98,8 @@ static tn_status open_weights(tn_model *m, const char *folder, tn_error *err)
 {
     tn_status status = TN_OK;
     config_reader root = config_root(m->config, &status, err);
+    if (m->borrowed)
+        return TN_OK;
     if (!m->weights && !(m->weights = shards_open(folder, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
     return quantised_resolve(m->weights, &root, tn_parallel_for, err);
@@ -107,7 +111,9 @@ static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
     tn_status status = TN_OK;
     config_reader root = config_root(m->config, &status, err);
     bool auto_dtype = !asked || !strcmp(asked, "auto");
-    const char *name = auto_dtype ? config_str(&root, "dtype", config_str(&root, "torch_dtype", NULL)) : asked;
+    const char *name = !auto_dtype   ? asked
+                       : m->borrowed ? tn_dtype_name(m->lacks.dtype)
+                                     : config_str(&root, "dtype", config_str(&root, "torch_dtype", NULL));
     if (status != TN_OK)
         return status;
     m->dtype = name ? tn_dtype_parse(name) : shards_dtype(m->weights);
@@ -145,11 +151,14 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .total_bytes = shards_bytes(m->weights),
                        .dequantise = options->dequantise,
                        .base = m->base,
+                       .lacks = m->borrowed ? &m->lacks : NULL,
                        .outer = m->wrapper ? m->wrapper->aliases : NULL,
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err), config = model_config(m, &b.status, err);
     m->arch_state = models_build(m->arch, m->wrapper, &b, &root, &config);
     build_end(&b);
+    if (b.lacks && b.status == TN_OK)
+        lacks_settle(&b);
     build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
@@ -254,12 +263,26 @@ static tn_status open_gguf(tn_model *m, tn_error *err)
     return m->config && m->weights ? TN_OK : err->code;
 }
 
+static tn_status open_folder(tn_model *m, const char *name, tn_error *err)
+{
+    if (!(m->folder = hub_find(name, err)))
+        return err->code;
+    return is_gguf(m) ? open_gguf(m, err) : open_config(m, err);
+}
+
+static tn_status open_text(tn_model *m, const char *text, tn_error *err)
+{
+    m->config = config_open_text("config.json", text, err);
+    if (m->config && !(m->folder = strdup("borrowed model")))
+        return tn_fail(err, TN_E_MEMORY, "config.json", "out of memory");
+    return m->config ? TN_OK : err->code;
+}
+
+/* name: of the folder, or the text of a borrowed model's configuration. */
 static tn_status open_parts(tn_model *m, const char *name, const tn_model_options *options, tn_error *err)
 {
-    const char *folder = m->folder = hub_find(name, err);
-    if (!folder)
-        return err->code;
-    tn_status status = is_gguf(m) ? open_gguf(m, err) : open_config(m, err);
+    tn_status status = m->borrowed ? open_text(m, name, err) : open_folder(m, name, err);
+    const char *folder = m->folder;
     if (status != TN_OK)
         return status;
     if ((status = find_arch(m, err)) != TN_OK)
@@ -290,36 +313,57 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
     return model_open(folder, options, NULL, err);
 }
 
-tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err)
+/* An empty model; what it was asked for in *asked. weights are its own, also after an error. */
+static tn_model *new_model(const tn_model_options *options, tn_model_options *asked, bool borrowed, shards *weights,
+                           tn_error *err)
 {
-    tn_error local = TN_ERROR_INIT;
-    tn_model_options defaults = {.size = sizeof defaults};
-    double start = clock_seconds();
-    if (!folder)
-        structs_missing("folder", err);
-    if (!folder || environment_check(err) != TN_OK ||
-        (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK)) {
-        shards_close(weights);
-        return NULL;
-    }
-    threads_set(defaults.threads);
-    tn_model *m = calloc(1, sizeof *m);
+    *asked = (tn_model_options){.size = sizeof *asked};
+    tn_status status = environment_check(err);
+    if (status == TN_OK && options)
+        status = structs_take(asked, sizeof *asked, options, "tn_model_options", err);
+    if (status == TN_OK && !borrowed && (asked->per_module || asked->weights_change || asked->partial))
+        status = tn_fail(err, TN_E_USAGE, "tn_model_options",
+                         "per_module, weights_change and partial are for tn_model_borrow; leave them out");
+    tn_model *m = status == TN_OK ? calloc(1, sizeof *m) : NULL;
     if (!m) {
         shards_close(weights);
-        tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+        if (status == TN_OK)
+            tn_fail(err, TN_E_MEMORY, "model", "out of memory");
         return NULL;
     }
+    pthread_rwlock_init(&m->calls, NULL);
+    atomic_store(&m->forks, model_forks());
     m->weights = weights;
+    m->borrowed = borrowed;
+    return m;
+}
+
+/* text: of the configuration, or NULL: the folder's is read. */
+static tn_model *open_model(const char *folder, const char *text, const tn_model_options *options, shards *weights,
+                            tn_dtype dtype, tn_error *err)
+{
+    tn_error local = TN_ERROR_INIT;
+    tn_model_options defaults;
+    double start = clock_seconds();
+    tn_model *m = new_model(options, &defaults, text, weights, err);
+    if (!m)
+        return NULL;
+    threads_set(defaults.threads);
+    m->lacks = (build_lacks){.partial = defaults.partial,
+                             .weights_change = defaults.weights_change,
+                             .per_module = defaults.per_module,
+                             .dtype = dtype};
+    m->target.weights_change = defaults.weights_change;
     m->target.training = defaults.training;
     m->target.applying = defaults.applying;
     m->target.applying_ctx = defaults.progress_ctx;
-    tn_status status = open_parts(m, folder, &defaults, &local);
+    tn_status status = open_parts(m, text ? text : folder, &defaults, &local);
     status = model_files_check(m, status, &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
-        bool config = m->folder && !strcmp(local.where, "config.json");
+        bool config = m->folder && !text && !strcmp(local.where, "config.json");
         char *path = !config ? NULL : is_gguf(m) ? strdup(m->folder) : path_in(m->folder, "config.json");
-        if (m->folder)
+        if (m->folder && !text)
             hub_explain(folder, m->folder, &local);
         tn_fail(err, local.code, path ? path : local.where, "%s", local.message);
         free(path);
@@ -327,9 +371,25 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
         return NULL;
     }
     fill_info(m);
-    tell_unread(m);
+    if (!m->borrowed)
+        tell_unread(m);
     m->info.load_seconds = clock_seconds() - start;
     return m;
+}
+
+tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err)
+{
+    if (folder)
+        return open_model(folder, NULL, options, weights, TN_DTYPE_NONE, err);
+    structs_missing("folder", err);
+    shards_close(weights);
+    return NULL;
+}
+
+tn_model *model_open_lent(const char *config, const tn_model_options *options, shards *weights, tn_dtype dtype,
+                          tn_error *err)
+{
+    return open_model(NULL, config, options, weights, dtype, err);
 }
 
 void tn_model_close(tn_model *m)
@@ -344,10 +404,12 @@ void tn_model_close(tn_model *m)
         build_copies_free(&m->copies);
     device_close(&m->device);
     shards_close(m->weights);
+    lacks_free(&m->lacks);
     config_close(m->config);
     free(m->eos);
     generation_free(m);
     free(m->folder);
+    pthread_rwlock_destroy(&m->calls);
     free(m);
 }
 

@@ -2,10 +2,18 @@
 #ifndef TENON_CORE_MODEL_H
 #define TENON_CORE_MODEL_H
 
+#include "graph/lacks.h"
 #include "models/models.h"
 #include "select/target.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 struct tn_model {
+    /* Calls of bound sites hold it as readers; who changes what they look at is alone. forks: model_forks when nobody
+     * held what is not held now. */
+    pthread_rwlock_t calls;
+    atomic_uint forks;
     char *folder;
     config_file *config;
     shards *weights;
@@ -17,6 +25,8 @@ struct tn_model {
     bool base;        /* config.json names the class without a head                               */
     void *arch_state; /* what models_build returned                                               */
     tn_dtype dtype;
+    bool borrowed;       /* there is no folder: tn_model_borrow                                   */
+    build_lacks lacks;   /* of one that is                                                        */
     build_copies copies; /* tensors that could not be used where they are mapped                  */
     tn_model_info info;
     int64_t *eos, eos_count; /* tokens that end a text; owned                                     */
@@ -30,6 +40,17 @@ config_reader model_config(const tn_model *model, tn_status *status, tn_error *e
 /* tn_model_open with tensors from weights, which the model then owns (also after an error), in place of the folder's;
  * NULL: the folder's. */
 tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err);
+
+/* The same of a configuration's text and lent tensors, of which dtype is that of most bytes. */
+tn_model *model_open_lent(const char *config, const tn_model_options *options, shards *weights, tn_dtype dtype,
+                          tn_error *err);
+
+/* Around a call of a bound site, or (alone) what must have none beside it. In the child of a fork nobody is in one.
+ * Never nested. forks.c */
+void model_calls_begin(tn_model *model, bool alone);
+void model_calls_end(tn_model *model);
+/* How many forks lie between this process and the first one of the library. */
+unsigned model_forks(void);
 
 /* kernels.c: status, unless a file of the checkpoint was cut short or changed since it was opened: then that error
  * takes the place of any other in err. */

@@ -79,10 +79,17 @@ const tn_site *plan_other_weights(const apply_target *target, size_t site)
     const graph *g = target->graph;
     const tn_site *own = &g->sites[site]->site;
     for (size_t i = 0; i < g->site_count; i++)
-        if (i != site && plan_same_shape(&g->sites[i]->site, own) &&
+        if (i != site && !g->sites[i]->lacking && plan_same_shape(&g->sites[i]->site, own) &&
             !plan_same_weights(&g->sites[i]->site, own, target->device->ops->host_memory))
             return &g->sites[i]->site;
     return NULL;
+}
+
+/* Sites that no kernel may have are apart: nothing is tried there. */
+static bool is_alike(const graph_site *a, const graph_site *b)
+{
+    bool free = !a->declined && !b->declined, both = a->declined && b->declined;
+    return (free || (both && !strcmp(a->declined, b->declined))) && plan_same_shape(&a->site, &b->site);
 }
 
 tn_status plan_find_shapes(plan *p, tn_error *err)
@@ -95,7 +102,7 @@ tn_status plan_find_shapes(plan *p, tn_error *err)
         return plan_no_memory(err);
     for (size_t i = 0; i < g->site_count; i++) {
         size_t shape = 0;
-        while (shape < p->shape_count && !plan_same_shape(&p->shapes[shape]->site, &g->sites[i]->site))
+        while (shape < p->shape_count && !is_alike(p->shapes[shape], g->sites[i]))
             shape++;
         if (shape == p->shape_count)
             p->shapes[p->shape_count++] = g->sites[i];

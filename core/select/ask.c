@@ -197,7 +197,7 @@ static tn_status ask_questions(question *questions, size_t count, answer **out, 
 /* ---- whether a shape is taken ----------------------------------------------------------------------------------- */
 
 /* In words why the answer is none that a site can be given for; "": it is one. */
-static void judge(const question *q, char *text, size_t size)
+static void judge(const plan *p, const question *q, char *text, size_t size)
 {
     const answer *a = q->answered;
     text[0] = '\0';
@@ -207,13 +207,15 @@ static void judge(const question *q, char *text, size_t size)
         text_cut(text, size, "plan: %s", a->message);
     else if (a->status != TN_OK)
         text_cut(text, size, "plan failed: %s", a->message);
+    else if (p->target->weights_change && a->plan.packed_bytes > 0)
+        text_cut(text, size, "plan: it packs weights, and these may be written to at any time (weights_change)");
 }
 
-static void take_answer(const question *q)
+static void take_answer(const plan *p, const question *q)
 {
     char text[PLAN_TEXT];
-    judge(q, text, sizeof text);
-    if (text[0] && q->answered->status != TN_DECLINED) {
+    judge(p, q, text, sizeof text);
+    if (text[0] && q->answered->status != TN_DECLINED && q->answered->status != TN_OK) {
         plan_refuse(q->fit, text);
         return;
     }
@@ -239,6 +241,10 @@ static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t
     const graph_site *site = p->shapes[shape];
     fit->impl = impl;
     fit->plan = plan_question(tn_thread_count());
+    if (impl->op == site->site.op && site->declined) {
+        text_cut(fit->reason, sizeof fit->reason, "%s", site->declined);
+        return;
+    }
     if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
         return;
     text_cut(fit->reason, sizeof fit->reason, "%s", barred_by_trait(p->config, impl));
@@ -279,7 +285,7 @@ tn_status plan_ask(plan *p, tn_error *err)
     answer *answers;
     tn_status status = ask_questions(questions, count, &answers, err);
     for (size_t i = 0; status == TN_OK && i < count; i++)
-        take_answer(&questions[i]);
+        take_answer(p, &questions[i]);
     /* Who answers in two ways at one shape is not believed at any. */
     for (size_t i = 0; status == TN_OK && i < count; i++)
         for (size_t j = 0; answers[i].unsteady && j < count; j++)
@@ -310,7 +316,7 @@ static tn_status take_site(plan *p, const question *q, bool *again, tn_error *er
 {
     char text[PLAN_TEXT];
     tn_error why = TN_ERROR_INIT;
-    judge(q, text, sizeof text);
+    judge(p, q, text, sizeof text);
     if (!text[0] && same_sizes(&q->answered->plan, &q->fit->plan, &why) != TN_OK)
         text_cut(text, sizeof text, "plan: %s", why.message);
     p->asked[q->at] = q->fit;

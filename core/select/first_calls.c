@@ -91,6 +91,11 @@ bool first_calls_is_new(first_calls *f, const tn_call *call)
     return !sizes_meet(&f->met, call, false);
 }
 
+bool first_calls_is_known(const first_calls *f, const tn_call *call)
+{
+    return f->threads == tn_thread_count() && sizes_meet((sizes *)(uintptr_t)&f->met, call, false);
+}
+
 void first_calls_passed(apply_target *target, first_calls *f, const tn_call *call)
 {
     sizes_meet(&f->met, call, true);

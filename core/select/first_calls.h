@@ -37,6 +37,9 @@ void first_calls_close(apply_target *target);
 /* Is this the first call of its size? */
 bool first_calls_is_new(first_calls *f, const tn_call *call);
 
+/* The same, asked by several threads while none compares: false also where it cannot be told without a change. */
+bool first_calls_is_known(const first_calls *f, const tn_call *call);
+
 /* It was compared, and is right. */
 void first_calls_passed(apply_target *target, first_calls *f, const tn_call *call);
 

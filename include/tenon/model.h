@@ -31,6 +31,14 @@ typedef struct tn_model_options {
     int (*applying)(void *ctx, const char *what, int64_t done, int64_t total);
     /* Quantised weights are copied as values of the model's dtype: for devices and kernels that cannot take codes. */
     bool dequantise;
+    /* The rest is of tn_model_borrow (borrow.h) alone; tn_model_open refuses it. Sites are used one by one, as modules:
+     * ADD_RMS_NORM, which spans two, goes to no kernel, so that the norms inside may. */
+    bool per_module;
+    /* The lent memory may be written to at any time: kernels that pack weights decline, and what would have to be
+     * copied or read only once is not: its sites are declined, each with that reason. */
+    bool weights_change;
+    /* A tensor that is not lent, or does not lie as it must, is no error: its sites are declined with its name. */
+    bool partial;
 } tn_model_options;
 
 /* Its strings belong to the model. */
@@ -60,7 +68,13 @@ typedef struct tn_model_info {
  * device that performs one otherwise than the CPU, which is tried here. Owned: tn_model_close. [any thread] */
 TN_API tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err);
 
-/* No sessions open: theirs are gone with it. [one thread] */
+/* The folder, in the local cache of the Hugging Face Hub, of the model id (ORG/NAME, NAME, or either with @REVISION);
+ * revision: a branch, tag or hash, in place of one behind an @; NULL: none is given. Nothing is fetched: what is not
+ * there is TN_E_INPUT with the command that fetches it. Folders of that name are not looked for, as tn_model_open does
+ * first. Owned: free(). [any thread] */
+TN_API char *tn_hub_folder(const char *id, const char *revision, tn_error *err);
+
+/* No sessions and no bounds open: theirs are gone with it. [one thread] */
 TN_API void tn_model_close(tn_model *model);
 
 TN_API tn_status tn_model_get_info(const tn_model *model, tn_model_info *info); /* [one thread] */

@@ -13,6 +13,7 @@
 #ifndef TENON_TENON_H
 #define TENON_TENON_H
 
+#include <tenon/borrow.h>
 #include <tenon/cache.h>
 #include <tenon/chat.h>
 #include <tenon/check.h>
