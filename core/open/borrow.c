@@ -57,5 +57,10 @@ tn_model *tn_model_borrow(const char *config_json, const char *const *names, con
         return NULL;
     }
     shards *set = lend(names, tensors, count, err);
+    if (set && most_of(tensors, count) == TN_DTYPE_NONE) {
+        tn_fail(err, TN_E_INPUT, shards_folder(set), "none of them is f32, bf16 or f16");
+        shards_close(set);
+        return NULL;
+    }
     return set ? model_open_lent(config_json, options, set, most_of(tensors, count), err) : NULL;
 }

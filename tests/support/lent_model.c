@@ -19,8 +19,7 @@ static void release(void *what)
     free(l);
 }
 
-/* Memory that ends with it. */
-static void *keep(lent_model *l, size_t bytes)
+void *lent_keep(lent_model *l, size_t bytes)
 {
     void *memory = aligned_alloc(64, (bytes / 64 + 1) * 64);
     ck_assert_ptr_nonnull(memory);
@@ -46,8 +45,8 @@ lent_model *lent_of(const char *folder)
         tn_tensor *t = &l->tensors[l->count];
         ck_assert(shards_get(set, name, t));
         size_t bytes = tn_dtype_bytes(t->dtype, tn_tensor_count(t));
-        t->data = memcpy(keep(l, bytes), t->data, bytes);
-        l->names[l->count] = strcpy(keep(l, strlen(name) + 1), name);
+        t->data = memcpy(lent_keep(l, bytes), t->data, bytes);
+        l->names[l->count] = strcpy(lent_keep(l, strlen(name) + 1), name);
     }
     shards_close(set);
     return l;
@@ -60,6 +59,13 @@ tn_tensor *lent_at(lent_model *l, const char *name)
         i++;
     ck_assert_msg(i < l->count, "no tensor %s", name);
     return &l->tensors[i];
+}
+
+void lent_add(lent_model *l, const char *name, tn_tensor tensor)
+{
+    ck_assert_uint_lt(l->count, LENT_MOST);
+    l->names[l->count] = strcpy(lent_keep(l, strlen(name) + 1), name);
+    l->tensors[l->count++] = tensor;
 }
 
 void lent_without(lent_model *l, const char *name)

@@ -22,6 +22,10 @@ lent_model *lent_of(const char *folder);
 /* Its tensor of that name, which must be there. */
 tn_tensor *lent_at(lent_model *l, const char *name);
 
+/* Another one; memory that ends with what is lent. */
+void lent_add(lent_model *l, const char *name, tn_tensor tensor);
+void *lent_keep(lent_model *l, size_t bytes);
+
 /* Without it. */
 void lent_without(lent_model *l, const char *name);
 
