@@ -82,11 +82,11 @@ TN_API void tn_bound_close(tn_bound *bound);
 typedef struct tn_team {
     uint32_t size;
     int32_t width; /* threads that it has, the caller of run among them; at least 1                         */
-    void *context; /* of run; borrowed                                                                       */
     /* Calls body(arg, index, count) on count threads at once, each with an index 0 .. count-1 of its own, and returns
      * when all have returned. count is the pool's to choose, 1 .. threads; all must run at the same time, since they
      * wait for each other. Called from any thread, but never twice at once. */
     void (*run)(void *context, int32_t threads, void (*body)(void *arg, int32_t index, int32_t count), void *arg);
+    void *context; /* of run; borrowed                                                              */
 } tn_team;
 
 /* From now on regions of work run on that team; NULL: on our own, as before. The struct is copied. The team of the

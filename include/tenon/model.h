@@ -32,8 +32,9 @@ typedef struct tn_model_options {
     /* Quantised weights are copied as values of the model's dtype: for devices and kernels that cannot take codes. */
     bool dequantise;
     /* The rest is of tn_model_borrow (borrow.h) alone; tn_model_open refuses it. Sites are used one by one, as modules:
-     * ADD_RMS_NORM, which spans two, goes to no kernel, so that the norms inside may. */
-    bool per_module;
+     * ADD_RMS_NORM, which spans two, goes to no kernel, so that the norms inside may. Aligned beyond the padding of the
+     * struct as it was, which its callers may have left as it came. */
+    bool per_module __attribute__((aligned(8)));
     /* The lent memory may be written to at any time: kernels that pack weights decline, and what would have to be
      * copied or read only once is not: its sites are declined, each with that reason. */
     bool weights_change;

@@ -57,6 +57,10 @@ static const struct {
 
 /* ---- texts and numbers ------------------------------------------------------------------------------------------ */
 
+#define VALUES_CONFIG                                                                                                  \
+    "{\"model_type\": \"llama\", \"vocab_size\": 9, \"hidden_size\": 4, \"intermediate_size\": 8, "                    \
+    "\"num_hidden_layers\": 1, \"num_attention_heads\": 2}"
+
 static const struct {
     const char *function, *name;
     const char *value;
@@ -79,6 +83,9 @@ static const struct {
     {"tn_check_replay", "file", VALUES_LLAMA "/model.safetensors", NULL},
     {NULL, "file", NULL, &values_world.plugin},
     {"tn_model_open", "folder", VALUES_LLAMA, NULL},
+    {"tn_model_borrow", "config_json", VALUES_CONFIG, NULL},
+    {"tn_hub_folder", "id", "org/m", NULL},
+    {"tn_hub_folder", "revision", "main", NULL},
     {"tn_quantize", "model", VALUES_LLAMA, NULL},
     {"tn_quantize", "out", NULL, &values_world.written},
     {"tn_quantize", "type", "Q8_0", NULL},
@@ -112,6 +119,9 @@ static const struct {
     {"tn_grammar_constrain", "count", VALUES_VOCABULARY},
     {NULL, "end_count", 4},
     {"tn_nearest_name", "count", 1},
+    {"tn_model_borrow", "count", 1},
+    {"tn_bound_point", "count", 1},
+    {NULL, "tokens", 4},
     {"tn_media_images", "count", 1},
     {NULL, "image_count", 1},
     {NULL, "sound_count", 1},

@@ -29,6 +29,7 @@ typedef struct values_opened {
     tn_grammar *grammar;
     tn_grammar_state *grammar_state;
     tn_embedder *embedder;
+    tn_bound *bound; /* of model                                                                  */
     tn_template *chat_template;
     tn_safetensors *file;
 } values_opened;

@@ -310,6 +310,52 @@ static void *get_file(void)
     return values_world.file;
 }
 
+static void *get_bound(void)
+{
+    return values_world.bound;
+}
+
+static void *make_name(void)
+{
+    static const char *const names[] = {"model.norm.weight"};
+    return values_copied(names, sizeof names);
+}
+
+/* Of VALUES_CONFIG's norm. */
+static void *make_norm(void)
+{
+    return tensor_of(1, (const int64_t[]){WIDTH});
+}
+
+/* Of model's. */
+static void *make_norm_weight(void)
+{
+    return tensor_of(1, tn_bound_site(values_world.bound)->param[TN_ROLE_WEIGHT].tensors->shape);
+}
+
+static void *make_partial(void)
+{
+    return values_copied(&(tn_model_options){.size = sizeof(tn_model_options), .threads = 1, .partial = true},
+                         sizeof(tn_model_options));
+}
+
+static void run_alone(void *context, int32_t threads, void (*body)(void *arg, int32_t index, int32_t count), void *arg)
+{
+    (void)context;
+    (void)threads;
+    body(arg, 0, 1);
+}
+
+static void *make_team(void)
+{
+    return values_copied(&(tn_team){.size = sizeof(tn_team), .width = 2, .run = run_alone}, sizeof(tn_team));
+}
+
+static void *make_double(void)
+{
+    return zeros(sizeof(double));
+}
+
 static void *nothing(void)
 {
     return NULL;
@@ -361,6 +407,18 @@ static const struct {
     {NULL, NULL, "tn_text_report", make_text_report},
     {"tn_site_forward", NULL, "tn_tensor", make_row},
     {"tn_site_backward", NULL, "tn_tensor", make_row},
+    {NULL, NULL, "tn_bound", get_bound},
+    {NULL, NULL, "tn_team", make_team},
+    {NULL, NULL, "double", make_double},
+    {"tn_model_borrow", "names", "const char *const", make_name},
+    {"tn_model_borrow", "names", "char *const", make_name},
+    {"tn_model_borrow", NULL, "tn_tensor", make_norm},
+    {"tn_model_borrow", NULL, "tn_model_options", make_partial},
+    {"tn_bound_point", NULL, "tn_tensor", make_norm_weight},
+    {"tn_bound_forward", NULL, "tn_tensor", make_row},
+    {"tn_bound_backward", NULL, "tn_tensor", make_row},
+    {"tn_bound_compare", NULL, "tn_tensor", make_row},
+    {"tn_bound_compare_grads", NULL, "tn_tensor", make_row},
     {NULL, "w", "tn_tensor", make_weights},
     {NULL, "grad_w", "tn_tensor", make_weights},
     {NULL, NULL, "tn_tensor", make_matrix},

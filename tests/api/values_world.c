@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 values_opened values_world;
@@ -13,6 +14,22 @@ static void *needed(void *made, const tn_error *err)
 {
     ck_assert_msg(made != NULL, "%s: %s", err->where, err->message);
     return made;
+}
+
+/* The Hub's, with a model org/m of no files. */
+static void make_cache(void)
+{
+    static const char *const folders[] = {"models--org--m", "models--org--m/refs", "models--org--m/snapshots",
+                                          "models--org--m/snapshots/abc"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char *path = tempdir_path(values_world.folder, folders[i]);
+        ck_assert_int_eq(mkdir(path, 0700), 0);
+        free(path);
+    }
+    char *main = tempdir_path(values_world.folder, "models--org--m/refs/main");
+    tempdir_write(main, "abc", 3);
+    free(main);
+    setenv("HF_HUB_CACHE", values_world.folder, 1);
 }
 
 static void make_files(void)
@@ -29,6 +46,7 @@ static void make_files(void)
     values_world.written = tempdir_path(values_world.folder, "written.safetensors");
     values_world.prefix = tempdir_path(values_world.folder, "shadow");
     tempdir_write(values_world.config_file, config, sizeof config - 1);
+    make_cache();
     setenv("HOME", values_world.folder, 1);
     setenv("XDG_CONFIG_HOME", values_world.folder, 1);
     setenv("XDG_CACHE_HOME", values_world.folder, 1);
@@ -50,6 +68,7 @@ void values_open(void)
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .backward = test_kernel_backward});
     values_world.model = needed(tn_model_open(llama, &options, &err), &err);
     tn_apply_kernel(values_world.model, NULL, "norm", NULL, &err);
+    values_world.bound = needed(tn_site_bind(values_world.model, "model.norm", TN_OP_RMS_NORM, 4, &err), &err);
     values_world.running = needed(tn_model_open(llama, &options, &err), &err);
     values_world.session = needed(tn_session_new(values_world.running, &small, &err), &err);
     values_world.served = needed(tn_model_open(llama, &options, &err), &err);
@@ -116,6 +135,7 @@ void values_close(void)
     tn_session_free(values_world.session);
     tn_embedder_close(values_world.embedder);
     tn_model_close(values_world.running);
+    tn_bound_close(values_world.bound);
     tn_model_close(values_world.model);
     tn_config_free(values_world.config);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -39,6 +39,20 @@ static tn_status take_model_options(const void *given, tn_error *err)
     return m ? TN_OK : err->code;
 }
 
+static void run_alone(void *context, int32_t threads, void (*body)(void *arg, int32_t index, int32_t count), void *arg)
+{
+    (void)context;
+    (void)threads;
+    body(arg, 0, 1);
+}
+
+static tn_status take_team(const void *lent, tn_error *err)
+{
+    tn_status status = tn_threads_use(lent, err);
+    tn_threads_use(NULL, NULL);
+    return status;
+}
+
 static tn_status take_session_options(const void *given, tn_error *err)
 {
     tn_session *s = tn_session_new(model, given, err);
@@ -185,6 +199,7 @@ static tn_status take_grads(const void *given, tn_error *err)
 }
 
 /* Filled with what the first fields need. */
+static const tn_team team = {.size = sizeof team, .width = 1, .run = run_alone};
 static const tn_model_options model_options = {.size = sizeof model_options, .dtype = "f32"};
 static const tn_session_options session_options = {.size = sizeof session_options, .rows = 1, .context = 8};
 static const tn_engine_options engine_options = {.size = sizeof engine_options, .sequences = 2, .context = 16};
@@ -216,6 +231,7 @@ static const struct {
     tn_status (*take)(const void *given, tn_error *err);
 } taken[] = {
     {"tn_model_options", &model_options, take_model_options},
+    {"tn_team", &team, take_team},
     {"tn_session_options", &session_options, take_session_options},
     {"tn_engine_options", &engine_options, take_engine_options},
     {"tn_engine_request", &engine_request, take_engine_request},

@@ -523,6 +523,7 @@ const piece pieces[] = {
     {.name = "quantize_folder", .path = MODELS "llama", .work = quantize_folder},
     {.name = "multiply", .path = NULL, .work = multiply},
     {.name = "learn", .path = MODELS "llama", .work = learn},
+    {.name = "borrow", .path = NULL, .work = piece_borrow, .kernels = true},
 };
 
 const size_t piece_count = sizeof pieces / sizeof *pieces;

@@ -29,6 +29,9 @@ tn_status piece_constrain(const char *path, uint64_t *sum, tn_error *err);
 /* memory_pieces_engine.c */
 tn_status piece_serve(const char *path, uint64_t *sum, tn_error *err);
 
+/* memory_pieces_borrow.c */
+tn_status piece_borrow(const char *path, uint64_t *sum, tn_error *err);
+
 void piece_add(uint64_t *sum, const void *data, size_t size);
 
 #endif

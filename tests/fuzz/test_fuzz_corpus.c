@@ -12,6 +12,7 @@ static const struct {
     {"config", fuzz_config, 10},
     {"quantised", fuzz_quantised, 12},
     {"graph", fuzz_graph, 10},
+    {"borrow", fuzz_borrow, 6},
     {"tokenizer", fuzz_tokenizer, 6},
     {"template", fuzz_template, 10},
     {"kernels", fuzz_kernels, 6},
@@ -28,8 +29,8 @@ static const struct {
 START_TEST(corpus)
 {
     char folder[64];
-    if (targets[_i].fuzz == fuzz_graph && under_valgrind()) {
-        printf("SKIPPED graph: a record takes 64 GiB of addresses, which valgrind has not\n");
+    if ((targets[_i].fuzz == fuzz_graph || targets[_i].fuzz == fuzz_borrow) && under_valgrind()) {
+        printf("SKIPPED %s: it takes 64 GiB of addresses or more, which valgrind has not\n", targets[_i].name);
         return;
     }
     snprintf(folder, sizeof folder, "tests/data/fuzz/%s", targets[_i].name);
