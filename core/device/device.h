@@ -38,7 +38,8 @@ size_t device_backward_scratch(const device *d, const tn_call *call);
  */
 void threads_forget(void);
 
-/* Threads of the team that there are now, without those that call; -1: it is at work, and nobody can say. */
+/* Threads of the team that there are now, without those that call; -1: it is at work, or lent by the program, and
+ * nobody can say. */
 int32_t threads_hired(void);
 
 /* As many of these threads as serve: no more than the affinity mask has processors, or 4, which whoever looks for races
@@ -59,6 +60,12 @@ void threads_strict(bool strict);
 /* Runs tn_parallel_for and tn_parallel on the calling thread only, as if the team had one thread. For child
  * processes after fork, where the team's threads do not exist; with serial false a child makes a team of its own. */
 void threads_serial(bool serial);
+
+bool threads_are_strict(void);
+
+/* Runs body on up to `threads` threads at once: the team's, or those that the program lends (tn_threads_use). */
+void threads_region(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx, int32_t threads);
+bool threads_in_region(void); /* is the calling thread in one?                                      */
 
 /* What threads of the team, other than those that called, were found to have changed of themselves at the end of a
  * region since this was asked last; it has been put back. Signal masks are looked at while threads_watch asks for it.

@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MASK_BYTES = 8, THREADS_MAX = 1024, THREADS_ALWAYS = 4, PIECES_PER_THREAD = 4 };
+enum { MASK_BYTES = 8, THREADS_MAX = 1024, THREADS_ALWAYS = 4 };
 
 /* Nanoseconds: shares of the last regions' time, within limits. */
 enum { SPIN_SHARE = 2, SPIN_LEAST = 40000, SPIN_MOST = 5000000 };
@@ -215,14 +215,14 @@ static int32_t enter(unsigned *region)
 
 /* The work of a region by a worker, whose thread then is as it was: what it computes next must not depend on what
  * foreign code left behind. */
-static void work_and_restore(int32_t rank)
+static void work_and_restore(int32_t rank, int32_t threads)
 {
     sigset_t before, now;
     uint64_t control = hoststate_control();
     bool masks = atomic_load_explicit(&team.watched, memory_order_relaxed);
     if (masks)
         pthread_sigmask(SIG_BLOCK, NULL, &before);
-    team.body(team.ctx, rank, team.threads);
+    team.body(team.ctx, rank, threads);
     if (hoststate_control() != control) {
         hoststate_set_control(control);
         atomic_fetch_or(&team.changed, THREADS_CONTROL);
@@ -237,7 +237,7 @@ static void take_part(int32_t rank, unsigned region)
     while ((settled = atomic_load_explicit(&team.go.value, memory_order_acquire)) != region)
         wait_change(&team.go, settled);
     region_threads = team.threads;
-    work_and_restore(rank);
+    work_and_restore(rank, team.threads);
     region_threads = 0;
     count_down(&team.running);
 }
@@ -361,7 +361,7 @@ int32_t threads_hired(void)
 {
     if (pthread_mutex_trylock(&team.busy) != 0)
         return -1;
-    int32_t workers = team.workers;
+    int32_t workers = team.lent.run ? -1 : team.workers;
     pthread_mutex_unlock(&team.busy);
     return workers;
 }
@@ -382,6 +382,16 @@ void threads_set(int32_t count)
 void threads_strict(bool strict)
 {
     atomic_store(&team.strict, strict);
+}
+
+bool threads_are_strict(void)
+{
+    return atomic_load_explicit(&team.strict, memory_order_relaxed);
+}
+
+bool threads_in_region(void)
+{
+    return region_threads > 0;
 }
 
 void threads_watch(bool masks)
@@ -452,8 +462,8 @@ static void lent_body(void *arg, int32_t index, int32_t count)
         return;
     int32_t outer = region_threads;
     atomic_fetch_add(&r->began, 1);
-    region_threads = team.threads = count;
-    work_and_restore(index);
+    region_threads = count;
+    work_and_restore(index, count);
     region_threads = outer;
 }
 
@@ -488,8 +498,7 @@ tn_status tn_threads_use(const tn_team *lent, tn_error *err)
     return TN_OK;
 }
 
-/* Runs body on up to `threads` threads at once. */
-static void run_region(team_body *body, void *ctx, int32_t threads)
+void threads_region(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx, int32_t threads)
 {
     int32_t outer = region_threads;
     if (threads > 1 && outer == 0 && pthread_mutex_trylock(&team.busy) == 0) {
@@ -523,7 +532,7 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
 void tn_parallel(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx)
 {
     if (body)
-        run_region(body, ctx, tn_thread_count());
+        threads_region(body, ctx, tn_thread_count());
 }
 
 void tn_barrier(void)
@@ -537,47 +546,4 @@ void tn_barrier(void)
     }
     atomic_store(&team.arrived, 0);
     bump(&team.barrier);
-}
-
-/* ---- loops ---------------------------------------------------------------------------------------------- */
-
-/* The loop is cut into pieces at multiples of grain, several for each thread, and whoever is free takes the next: a
- * thread that the system interrupts does not hold up the others. */
-typedef struct loop {
-    void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread);
-    void *ctx;
-    int64_t count, grain, blocks, pieces;
-    atomic_llong next;
-} loop;
-
-static void run_pieces(void *ctx, int32_t thread, int32_t threads)
-{
-    loop *l = ctx;
-    bool strict = atomic_load_explicit(&team.strict, memory_order_relaxed);
-    for (int64_t piece = thread - threads;;) {
-        /* Where all threads must take part, each has its own pieces. */
-        piece = strict ? piece + threads : atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
-        if (piece >= l->pieces)
-            return;
-        int64_t first = piece * l->blocks / l->pieces, last = (piece + 1) * l->blocks / l->pieces;
-        l->body(l->ctx, first * l->grain, last == l->blocks ? l->count : last * l->grain, thread);
-    }
-}
-
-void tn_parallel_for(int64_t count, int64_t grain, void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread),
-                     void *ctx)
-{
-    if (count <= 0 || !body)
-        return;
-    loop l = {.body = body, .ctx = ctx, .count = count, .grain = grain < 1 ? 1 : grain};
-    l.blocks = (count - 1) / l.grain + 1;
-    int32_t threads = tn_thread_count();
-    if (threads > l.blocks)
-        threads = (int32_t)l.blocks;
-    if (threads == 1 || region_threads > 0) {
-        body(ctx, 0, count, 0);
-        return;
-    }
-    l.pieces = l.blocks < PIECES_PER_THREAD * threads ? l.blocks : PIECES_PER_THREAD * threads;
-    run_region(run_pieces, &l, threads);
 }

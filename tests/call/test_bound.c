@@ -3,6 +3,7 @@
 #include "lent_model.h"
 #include "open/model.h"
 #include "optest.h"
+#include "pool.h"
 #include "sanitizer.h"
 #include "suite.h"
 #include "test_kernels.h"
@@ -384,101 +385,6 @@ END_TEST
 
 /* ---- threads of the program --------------------------------------------------------------------------------- */
 
-typedef struct pool {
-    int32_t width, runs;
-    void (*body)(void *arg, int32_t index, int32_t count);
-    void *arg;
-    int32_t count;
-} pool;
-
-typedef struct pool_thread {
-    pool *p;
-    int32_t index;
-} pool_thread;
-
-static void *pool_work(void *argument)
-{
-    const pool_thread *t = argument;
-    t->p->body(t->p->arg, t->index, t->p->count);
-    return NULL;
-}
-
-/* A pool of the simplest kind, which gives as many threads as it has, whatever is asked for; 0: it runs nothing. */
-static void pool_run(void *context, int32_t threads, void (*body)(void *arg, int32_t index, int32_t count), void *arg)
-{
-    pool *p = context;
-    pthread_t ids[16];
-    pool_thread jobs[16];
-    (void)threads;
-    p->runs++;
-    p->body = body;
-    p->arg = arg;
-    p->count = p->width;
-    for (int32_t i = 0; i < p->width; i++) {
-        jobs[i] = (pool_thread){p, i};
-        ck_assert(i == 0 || pthread_create(&ids[i], NULL, pool_work, &jobs[i]) == 0);
-    }
-    if (p->width > 0)
-        pool_work(&jobs[0]);
-    for (int32_t i = 1; i < p->width; i++)
-        pthread_join(ids[i], NULL);
-}
-
-typedef struct tally {
-    atomic_llong sum;
-    atomic_int threads, most, after;
-} tally;
-
-static void add_numbers(void *ctx, int64_t begin, int64_t end, int32_t thread)
-{
-    tally *t = ctx;
-    if (thread >= atomic_load(&t->most))
-        atomic_store(&t->most, thread + 1);
-    for (int64_t i = begin; i < end; i++)
-        atomic_fetch_add(&t->sum, i);
-}
-
-static void meet(void *ctx, int32_t thread, int32_t threads)
-{
-    tally *t = ctx;
-    (void)thread;
-    atomic_fetch_add(&t->threads, 1);
-    tn_barrier();
-    if (atomic_load(&t->threads) == threads)
-        atomic_fetch_add(&t->after, 1);
-    tn_barrier();
-    tn_parallel(NULL, NULL);
-    ck_assert_int_eq(tn_threads_use(NULL, NULL), TN_E_USAGE);
-}
-
-START_TEST(pools)
-{
-    pool p = {.width = 3};
-    tn_team team = {.size = sizeof team, .width = 4, .context = &p, .run = pool_run};
-    for (int width = 0; width <= 6; width++) { /* the pool may have fewer threads than it said, or more           */
-        p.width = width;
-        OK(tn_threads_use(&team, &err));
-        ck_assert_int_eq(tn_thread_count(), 4);
-        tally t = {0};
-        int32_t before = p.runs;
-        tn_parallel_for(100000, 10, add_numbers, &t);
-        ck_assert_int_gt(p.runs, before);
-        ck_assert_int_eq(atomic_load(&t.sum), 99999LL * 50000);
-        ck_assert_int_le(atomic_load(&t.most), 4);
-        tn_parallel(meet, &t);
-        int want = width == 0 ? 1 : width < 4 ? width : 4;
-        ck_assert_int_eq(atomic_load(&t.threads), want);
-        ck_assert_int_eq(atomic_load(&t.after), want);
-    }
-    OK(tn_threads_use(NULL, &err));
-    int32_t runs = p.runs;
-    tally t = {0};
-    tn_parallel_for(100000, 10, add_numbers, &t);
-    ck_assert_int_eq(atomic_load(&t.sum), 99999LL * 50000);
-    ck_assert_int_eq(p.runs, runs);
-}
-END_TEST
-
 /* Kernels on a pool; a child works alone. */
 START_TEST(kernels_on_a_pool)
 {
@@ -534,17 +440,13 @@ START_TEST(wrong_calls)
     tn_bound_close(NULL);
     ck_assert_ptr_null(tn_bound_site(NULL));
     ck_assert_ptr_null(tn_bound_kernel(NULL, 1));
-    tn_team team = {.size = sizeof team, .width = 0, .run = pool_run};
-    ck_assert_int_eq(tn_threads_use(&team, NULL), TN_E_USAGE);
-    team = (tn_team){.size = sizeof team, .width = 2};
-    ck_assert_int_eq(tn_threads_use(&team, NULL), TN_E_USAGE);
 }
 END_TEST
 
 int main(void)
 {
     TCase *t = suite_open("bound", 120);
-    suite_add(t, applied_and_reverted, gradients, compared, pointed_anew, never_stale, from_any_thread, pools,
+    suite_add(t, applied_and_reverted, gradients, compared, pointed_anew, never_stale, from_any_thread,
               kernels_on_a_pool, wrong_calls);
     tcase_add_loop_test(t, after_a_fork, 0, 2);
     return suite_run();
