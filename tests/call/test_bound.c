@@ -83,7 +83,8 @@ static tn_status plan_scratch(const tn_site *site, tn_plan *plan, tn_error *e)
 /* All of its scratch is its own. */
 static tn_status fills_scratch(const tn_call *call, tn_error *e)
 {
-    memset(call->scratch, 0xff, (size_t)call->in[0].shape[0] * 64);
+    if (call->in[0].shape[0] > 0)
+        memset(call->scratch, 0xff, (size_t)call->in[0].shape[0] * 64);
     return counted(call, e);
 }
 

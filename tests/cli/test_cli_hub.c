@@ -81,6 +81,9 @@ static void setup(void)
     make_folders(hub);
     setenv("HOME", home, 1);
     unsetenv("XDG_CACHE_HOME");
+    unsetenv("HF_HOME");
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HUGGINGFACE_HUB_CACHE");
 }
 
 static void teardown(void)
@@ -131,7 +134,7 @@ START_TEST(revisions)
     expect_found("gpt2@1", "gpt2", OLD);
     expect_none("org/name@1f0", "2 commits begin with 1f0; write more of the hash", "hash");
     expect_none("org/name@2", "has no revision 2 of this model", GET "org/name --revision 2");
-    expect_none("org/name@v2", "has no revision v2 of this model", GET "org/name --revision v2");
+    expect_none("org/name@v2", "has no revision v2 of this model, but main", GET "org/name --revision v2");
     expect_none("org/name@gone", "has no revision gone of", GET "org/name --revision gone");
     expect_none("org/name@beef", "has no revision beef of", GET "org/name --revision beef");
     expect_none("org/name@broken", "holds no hash of a commit", GET "org/name --revision broken");
@@ -139,6 +142,53 @@ START_TEST(revisions)
     char *only = place("org--tagged", "snapshots/" OLD "/x");
     expect_none("org/tagged", "has no revision main of this model", GET "org/tagged");
     free(only);
+}
+END_TEST
+
+/* For programs: no folder of that name counts. */
+START_TEST(folders_for_programs)
+{
+    static const struct {
+        const char *id, *revision, *model, *commit;
+    } there[] = {{"org/name", NULL, "org--name", NEW},
+                 {"org/name", "v1", "org--name", OLD},
+                 {"org/name@v1", NULL, "org--name", OLD},
+                 {"models/demo", NULL, "models--demo", NEW}};
+    static const struct {
+        const char *id, *revision, *words;
+    } none[] = {
+        {"org/name", "v2", "has no revision v2 of this model, but main; fetch it: hf download org/name --revision v2"},
+        {"org/dated", NULL, "has no revision main of this model, but v1; fetch it: hf download org/dated"},
+        {"org/other", NULL, "no model of this name in the cache of the Hugging Face Hub ("},
+        {"../org/name", NULL, "is no name of a model"},
+        {"", NULL, "is no name of a model"},
+        {"org/name@v1", "v1", "names a revision, and another is given"},
+        {"org/name", "../main", "../main is no name of a revision"},
+        {"org/name", "", "is no name of a revision"}};
+    download("org--name", OLD, "models/demo");
+    download("org--name", NEW, "models/demo");
+    download("models--demo", NEW, "models/demo");
+    download("org--dated", NEW, "models/demo");
+    refer("org--name", "main", NEW);
+    refer("org--name", "v1", OLD);
+    refer("models--demo", "main", NEW);
+    refer("org--dated", "v1", NEW);
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++) {
+        char want[4300];
+        tn_error err = TN_ERROR_INIT;
+        char *found = tn_hub_folder(there[i].id, there[i].revision, &err);
+        ck_assert_msg(found != NULL, "%s: %s", err.where, err.message);
+        snprintf(want, sizeof want, "%s/models--%s/snapshots/%s", hub, there[i].model, there[i].commit);
+        ck_assert_str_eq(found, want);
+        free(found);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_ptr_null(tn_hub_folder(none[i].id, none[i].revision, &err));
+        ck_assert_int_eq(err.code, TN_E_INPUT);
+        ck_assert_msg(strstr(err.message, none[i].words), "%s: %s", err.where, err.message);
+    }
+    ck_assert_ptr_null(tn_hub_folder(NULL, NULL, NULL));
 }
 END_TEST
 
@@ -176,9 +226,11 @@ START_TEST(where_the_cache_is)
 {
     static const struct {
         const char *variable, *value, *below;
-    } places[] = {
-        {"XDG_CACHE_HOME", "xdg", "/huggingface/hub"}, {"HF_HOME", "hf", "/hub"}, {"HF_HUB_CACHE", "cache", ""}};
-    for (int i = 0; i < 3; i++) {
+    } places[] = {{"XDG_CACHE_HOME", "xdg", "/huggingface/hub"},
+                  {"HF_HOME", "hf", "/hub"},
+                  {"HUGGINGFACE_HUB_CACHE", "older", ""},
+                  {"HF_HUB_CACHE", "cache", ""}};
+    for (int i = 0; i < 4; i++) {
         char path[4200], *value = tempdir_at(home, places[i].value);
         setenv(places[i].variable, "", 1);
         expect_none("org/name", hub, GET "org/name");
@@ -281,7 +333,7 @@ int main(void)
 {
     TCase *tc = suite_open("cli: the Hub's cache", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    suite_add(tc, revisions);
+    suite_add(tc, revisions, folders_for_programs);
     tcase_add_loop_test(tc, other_names, 0, sizeof paths / sizeof *paths);
     suite_add(tc, a_folder_of_that_name_wins, where_the_cache_is, commands_take_names, a_part_of_a_snapshot,
               a_broken_file_of_a_snapshot);
