@@ -18,12 +18,8 @@ config_file *config_open_list(const char *path, tn_error *err);
 struct json_t;
 config_file *config_open_object(const char *path, struct json_t *object, tn_error *err);
 
-/* The same of a text in place of the file. config_text.c. Owned. */
+/* The same of a text in place of the file. Owned. */
 config_file *config_open_text(const char *path, const char *text, tn_error *err);
-
-/* The JSON of a configuration, whose text is changed; NULL with an error. config_text.c. Owned. */
-enum { CONFIG_MOST = 16 << 20 }; /* bytes                                                             */
-struct json_t *config_parse(const char *path, char *text, size_t size, tn_error *err);
 
 /* What a config.json of that .gguf would say (gguf_config.c). Owned. */
 struct gguf;

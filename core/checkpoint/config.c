@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_CONFIG (16u << 20)
+
 struct config_node {
     config_file *file;
     const config_node *parent;
@@ -49,11 +51,11 @@ static tn_status parse(config_file *file, tn_error *err)
 {
     char *text = NULL;
     size_t size = 0;
-    tn_status status = file_read(file->path, CONFIG_MOST, &text, &size, err);
+    tn_status status = file_read(file->path, MAX_CONFIG, &text, &size, err);
     tn_error why = TN_ERROR_INIT;
     if (status != TN_OK)
         return status;
-    file->json = config_parse(file->path, text, size, &why);
+    file->json = json_infinity_load(file->path, text, size, &why);
     free(text);
     return file->json ? TN_OK : tn_fail(err, why.code, why.where, "%s", why.message);
 }
@@ -122,6 +124,18 @@ config_file *config_open_list(const char *path, tn_error *err)
 config_file *config_open_object(const char *path, json_t *object, tn_error *err)
 {
     return make(path, object, false, err);
+}
+
+config_file *config_open_text(const char *path, const char *text, tn_error *err)
+{
+    char *copy = strdup(text);
+    json_t *json = NULL;
+    if (copy)
+        json = json_infinity_load(path, copy, strlen(copy), err);
+    else
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    free(copy);
+    return json ? make(path, json, false, err) : NULL;
 }
 
 void config_close(config_file *file)

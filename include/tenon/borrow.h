@@ -32,8 +32,8 @@ TN_API tn_model *tn_model_borrow(const char *config_json, const char *const *nam
  * performs with the kernel that the site has at the time of the call, or eagerly, an operation that eager composes
  * (MLP) then without the kernels of what is inside. It looks at what is applied: after tn_apply_kernels or
  * tn_revert_kernel nothing needs to be bound anew; calls wait while they run, and they for calls, so none comes from
- * their callbacks. The first call of a size that a kernel was not checked with is compared with eager, as in a session.
- * After fork() the child may go on with it. */
+ * their callbacks. The first call of a size that a kernel was not checked with is compared with eager, as in a session;
+ * tn_model_shadow's fraction is not drawn of these calls. After fork() the child may go on with it. */
 typedef struct tn_bound tn_bound;
 
 /* path and op as of tn_site_forward. tokens: of the largest call that is expected, for scratch; 0: not known. Owned:
