@@ -76,6 +76,8 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
     tn_status status = !model->target.training
                            ? tn_fail(err, TN_E_USAGE, model->folder,
                                      "gradients need a model that was opened for training (tn_model_options.training)")
+                       : model->borrowed
+                           ? tn_fail(err, TN_E_USAGE, model->folder, "its weights are the program's, which trains them")
                        : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
                                            : open_parts(t, err);
     if (status == TN_OK) {

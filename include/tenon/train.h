@@ -37,7 +37,8 @@ typedef struct tn_train_loss {
 
 /* The model must have been opened with tn_model_options.training, stays open and as it is, and is used by nothing else
  * meanwhile; its kernels perform forward and backward. TN_E_USAGE on a device without host memory, and for a model
- * without a head. Its towers take no part. options NULL: all defaults. Owned: tn_trainer_close. [one thread] */
+ * without a head or over borrowed memory. Its towers take no part. options NULL: all defaults. Owned: tn_trainer_close.
+ * [one thread] */
 TN_API tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *options, tn_error *err);
 TN_API void tn_trainer_close(tn_trainer *trainer); /* NULL is allowed [one thread] */
 

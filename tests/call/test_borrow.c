@@ -447,6 +447,16 @@ START_TEST(copies_do_not_follow)
 }
 END_TEST
 
+/* Whose weights are another's is trained by that. */
+START_TEST(no_trainer)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_trainer_open(lent_open(lent_of("llama"), .training = true), NULL, &err));
+    ck_assert_int_eq(err.code, TN_E_USAGE);
+    suite_expect_in(err.message, "the program's");
+}
+END_TEST
+
 START_TEST(doubles_are_declined)
 {
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
@@ -475,7 +485,7 @@ int main(void)
     tcase_add_loop_test(t, other_heads, 0, 2);
     tcase_add_loop_test(t, wrong_tensors, 0, sizeof wrongs / sizeof *wrongs);
     suite_add(t, wrong_calls, sums_span_modules, packed_weights_do_not_change, copies_do_not_follow,
-              doubles_are_declined);
+              doubles_are_declined, no_trainer);
     int failed = suite_run();
     free_folders();
     return failed;
