@@ -25,26 +25,17 @@ static const check_case kernel_cases[] = {{.batch = 1, .tokens = 0},
 enum { KERNEL_CASES = sizeof kernel_cases / sizeof *kernel_cases };
 
 /* How far apart two right results may be: sums in another order, and roundings between the parts of a composition. Rows
- * of GATED_DELTA_RULE and SELECTIVE_SCAN may be much shorter than the states that they come from. */
+ * of SELECTIVE_SCAN may be much shorter than the states that they come from. */
 static double tolerance_of(tn_op op, tn_dtype dtype)
 {
     static const struct {
         tn_op op;
         double f32, half;
-    } known[] = {{TN_OP_EMBEDDING, 1, 1},
-                 {TN_OP_CACHE_APPEND, 1, 1},
-                 {TN_OP_ADD, 1, 1},
-                 {TN_OP_RMS_NORM, 16, 4},
-                 {TN_OP_ADD_RMS_NORM, 16, 4},
-                 {TN_OP_LAYER_NORM, 16, 4},
-                 {TN_OP_ROPE, 16, 4},
-                 {TN_OP_GLU, 16, 4},
-                 {TN_OP_SOFTCAP, 16, 4},
-                 {TN_OP_LINEAR, 256, 4},
-                 {TN_OP_MLP, 256, 16},
-                 {TN_OP_MOE_BLOCK, 256, 16},
-                 {TN_OP_GATED_DELTA_RULE, 1024, 8},
-                 {TN_OP_SELECTIVE_SCAN, 1024, 8}};
+    } known[] = {
+        {TN_OP_EMBEDDING, 1, 1},        {TN_OP_CACHE_APPEND, 1, 1}, {TN_OP_ADD, 1, 1},    {TN_OP_RMS_NORM, 16, 4},
+        {TN_OP_ADD_RMS_NORM, 16, 4},    {TN_OP_LAYER_NORM, 16, 4},  {TN_OP_ROPE, 16, 4},  {TN_OP_GLU, 16, 4},
+        {TN_OP_SOFTCAP, 16, 4},         {TN_OP_LINEAR, 256, 4},     {TN_OP_MLP, 256, 16}, {TN_OP_MOE_BLOCK, 256, 16},
+        {TN_OP_SELECTIVE_SCAN, 1024, 8}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].op == op)
             return dtype == TN_F32 ? known[i].f32 : known[i].half;

@@ -120,6 +120,8 @@ static void fill(range_look *r, range_kind kind, const tn_call *from)
             copy_as(kind, &from->site->param[role].tensors[i], &r->site.param[role].tensors[i]);
     for (int i = 0; i < from->in_count; i++)
         copy_as(kind, &from->in[i], &r->call.in[i]);
+    if (kind == RANGE_AT_KEYS)
+        copy_as(kind, &from->in[3], &r->call.in[2]);
     for (int i = 0; from->grads && i < TN_CALL_TENSORS; i++)
         if (from->grads->out[i].data)
             copy_as(kind, &from->grads->out[i], &r->grads.out[i]);

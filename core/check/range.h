@@ -10,7 +10,8 @@ typedef enum range_kind {
     RANGE_MAGNITUDES, /* their absolute values, zeros for what is not finite: sums of what may cancel. An
                          operation that rounds on the way has its own type here; nothing is cut off or clamped  */
     RANGE_NANS,       /* zeros, and NaN where they have one: NaN is where one reaches                 */
-    RANGE_KINDS
+    RANGE_KINDS,
+    RANGE_AT_KEYS /* of GATED_DELTA_RULE, no question of range: all in f32, with keys in the place of queries    */
 } range_kind;
 
 /* Eager's call of one kind, with tensors of its own, all dense. */

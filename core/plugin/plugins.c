@@ -2,6 +2,7 @@
 #include "plugin/plugins.h"
 
 #include "base/structs.h"
+#include "base/text.h"
 #include "plugin/objects.h"
 
 #include <pthread.h>
@@ -114,6 +115,18 @@ bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256])
         memcpy(sha256, e->info.sha256, PLUGINS_SHA256);
     pthread_mutex_unlock(&list.lock);
     return sha256[0];
+}
+
+void plugins_tell_refused(char *text, size_t size)
+{
+    text[0] = '\0';
+    pthread_mutex_lock(&list.lock);
+    for (size_t i = 0; i < list.count && !text[0]; i++) {
+        const tn_plugin_info *info = &list.entries[i].info;
+        if (info->state == TN_PLUGIN_REFUSED || info->state == TN_PLUGIN_QUARANTINED)
+            text_cut(text, size, "; %s was not taken: %s", info->file, info->reason);
+    }
+    pthread_mutex_unlock(&list.lock);
 }
 
 static bool has_library_locked(const char *name)

@@ -27,6 +27,10 @@ bool plugins_is_outdated(const char *file, const char *path);
 #define PLUGINS_SHA256 65
 bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256]);
 
+/* "; /a/b.so was not taken: WHY" of the first file that was refused or quarantined; "" where none was. It may have been
+ * what somebody misses. */
+void plugins_tell_refused(char *text, size_t size);
+
 /* The file name of a library that came in with a plugin: a pin may be its. Without memory it is not remembered. */
 void plugins_add_library(const char *name);
 bool plugins_has_library(const char *name);

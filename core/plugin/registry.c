@@ -383,10 +383,11 @@ static const tn_device *machine_of(const char *name, tn_error *err)
     registry_machine *m = find_machine(name);
     pthread_mutex_unlock(&registry.lock);
     if (!m) {
-        char names[256];
+        char names[256], refused[512];
         list_machines(names, sizeof names);
-        tn_fail(err, TN_E_KERNEL, "device", "'%s' is not here: no plugin brings this device; there are: %s", name,
-                names);
+        plugins_tell_refused(refused, sizeof refused);
+        tn_fail(err, TN_E_KERNEL, "device", "'%s' is not here: no plugin brings this device; there are: %s%s", name,
+                names, refused);
         return NULL;
     }
     tn_status status = TN_OK;
