@@ -131,6 +131,7 @@ aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, 
     *e = (aclOpExecutor){.magic = EXECUTOR_MAGIC, .thread = pthread_self(), .op = op};
     set_pending(op, 1);
     sim_count_live(SIM_EXECUTORS, 1);
+    sim_counted.executors++;
     *workspaceSize = workspace;
     *executor = e;
     return 0;
@@ -240,6 +241,20 @@ static int find_memory(sim_op *op, int device)
     return 0;
 }
 
+/* Dimensions of stride 0 repeat what was read. */
+static int64_t moved(const sim_op *op)
+{
+    int64_t sum = -op->idle_bytes;
+    for (int i = 0; i < op->count; i++) {
+        const sim_tensor *t = op->tensors[i];
+        int64_t bytes = t->present ? (int64_t)aclDataTypeSize(t->type) : 0;
+        for (int j = 0; j < t->rank; j++)
+            bytes *= t->strides[j] == 0 && t->shape[j] > 0 ? 1 : t->shape[j];
+        sum += bytes;
+    }
+    return sum;
+}
+
 static int run_op(void *state, int device)
 {
     sim_op *op = state;
@@ -247,7 +262,9 @@ static int run_op(void *state, int device)
     if (code)
         return code;
     check_overlaps(op);
-    return op->run(op);
+    code = op->run(op);
+    sim_counted.moved_bytes += moved(op);
+    return code;
 }
 
 /* ---- the second phase ------------------------------------------------------------------------------------------ */
@@ -306,6 +323,7 @@ static void enqueue(const sim_op *op, const void *workspace, aclrtStream stream)
     sim_op *copy = copy_op(op);
     copy->workspace_at = workspace;
     sim_range *ranges = sim_allocate(((size_t)op->count + 1) * sizeof *ranges);
+    sim_counted.launches++;
     int count = 0;
     for (int i = 0; i < op->count; i++) {
         const sim_tensor *t = op->tensors[i];

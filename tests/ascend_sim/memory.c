@@ -348,6 +348,16 @@ static int perform_copy(void *state, int device)
     return 0;
 }
 
+static void count(const copy *c)
+{
+    bool up = c->to_device && c->from && !c->from_device, down = c->from_device && !c->to_device;
+    sim_counted.launches += c->fill;
+    sim_counted.uploads += up;
+    sim_counted.downloads += down;
+    sim_counted.uploaded_bytes += up ? (int64_t)c->count : 0;
+    sim_counted.downloaded_bytes += down ? (int64_t)c->count : 0;
+}
+
 /* Copies that wait for nobody must not meet queued work: the vendor's library would race with it. */
 static void check_races(const copy *c)
 {
@@ -366,6 +376,7 @@ static int copy_now(copy *c, size_t room)
     if (sim_injected(c->call))
         return 507899;
     check_races(c);
+    count(c);
     return perform_copy(c, 0);
 }
 
@@ -422,8 +433,12 @@ static int copy_later(copy *c, size_t room, aclrtStream stream)
         return code;
     if (sim_injected(c->call))
         return 507899;
+    count(c);
     queue_copy(c, stream);
-    return may_wait(c) ? 0 : sim_perform(stream);
+    if (may_wait(c))
+        return 0;
+    sim_counted.synchronisations++;
+    return sim_perform(stream);
 }
 
 aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind,

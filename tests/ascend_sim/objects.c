@@ -121,6 +121,7 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     *made = t;
     made->view.source = made;
     sim_count_live(SIM_TENSORS, 1);
+    sim_counted.descriptors++;
     return made;
 }
 
@@ -238,6 +239,7 @@ aclScalar *aclCreateScalar(void *value, aclDataType dataType)
     aclScalar *made = sim_allocate(sizeof *made);
     *made = (aclScalar){.magic = SCALAR_MAGIC, .value = s};
     sim_count_live(SIM_SCALARS, 1);
+    sim_counted.descriptors++;
     return made;
 }
 
@@ -285,6 +287,7 @@ aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
     if (size)
         memcpy(made->values, value, size * sizeof *value);
     sim_count_live(SIM_ARRAYS, 1);
+    sim_counted.descriptors++;
     return made;
 }
 
@@ -333,6 +336,7 @@ aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
             made->tensors[i]->listed = true;
     }
     sim_count_live(SIM_LISTS, 1);
+    sim_counted.descriptors++;
     return made;
 }
 

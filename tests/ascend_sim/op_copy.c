@@ -229,6 +229,7 @@ static int run_select(sim_op *op)
         convert(&from, &to);
     }
     free(index);
+    op->idle_bytes = sim_bytes(self) - sim_bytes(out);
     return code;
 }
 

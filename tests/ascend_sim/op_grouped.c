@@ -131,17 +131,19 @@ static sim_tensor weight_of(const sim_op *op, int64_t g)
     return op->i[NW] == 1 ? member(weight_at(op, 0), g) : *weight_at(op, g);
 }
 
-static void multiply_rows(const sim_op *op, int64_t g, const sim_tensor *x, int64_t from, int64_t to)
+static void multiply_rows(sim_op *op, int64_t g, const sim_tensor *x, int64_t from, int64_t to)
 {
     sim_tensor w = weight_of(op, g), y = slice(y_at(op, 0), 0, from, to), bias;
     if (op->i[NB])
         bias = op->i[NB] == 1 ? member(bias_at(op, 0), g) : *bias_at(op, g);
     if (to > from)
         multiply(x, &w, op->i[NB] ? &bias : NULL, &y);
+    else
+        op->idle_bytes += sim_bytes(&w);
 }
 
 /* Groups of rows: those of one x, or one x for each. */
-static int run_rows(const sim_op *op)
+static int run_rows(sim_op *op)
 {
     int64_t *ends = NULL, from = 0, total = y_at(op, 0)->shape[0], groups = op->i[NX];
     int code = op->i[HAS_LIST] ? group_ends(op, total, &ends) : 0;
@@ -188,22 +190,9 @@ static int run_grouped(sim_op *op)
 
 /* ---- rules ----------------------------------------------------------------------------------------------------- */
 
-/* The vendor's test: only strides tell. A matrix of one row or column may be both. */
-static bool transposed(const sim_tensor *t)
-{
-    int r = t->rank;
-    if (r < 2 || t->strides[r - 2] != 1 || t->strides[r - 1] != t->shape[r - 2])
-        return false;
-    int64_t step = t->shape[r - 1] * t->shape[r - 2];
-    for (int i = r - 3; i >= 0; step *= t->shape[i--])
-        if (t->strides[i] != step)
-            return false;
-    return true;
-}
-
 static void want_layout(sim_op *op, const sim_tensor *t, bool plain, bool across)
 {
-    if (!(plain && sim_contiguous(t)) && !(across && transposed(t)))
+    if (!(plain && sim_contiguous(t)) && !(across && sim_transposed(t)))
         sim_fault(op, 161002, "%s has to be %s%s%s", t->role, plain ? "contiguous" : "", plain && across ? " or " : "",
                   across ? "a transposed view" : "");
     if (t->rank < 2)
@@ -265,7 +254,7 @@ static void check_weights(sim_op *op)
     bool plain = true, across = true;
     for (int i = 0; i < op->i[NW]; i++) {
         plain &= sim_contiguous(weight_at(op, i));
-        across &= transposed(weight_at(op, i));
+        across &= sim_transposed(weight_at(op, i));
         want_layout(op, weight_at(op, i), true, true);
     }
     if (!plain && !across)

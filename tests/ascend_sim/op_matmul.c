@@ -69,11 +69,20 @@ static float *load_batched(const product *p, const sim_tensor *t)
     return sim_load(&repeated);
 }
 
+/* What a product of batches reads has to be contiguous, or a plain transposition: anything else is copied first. */
+static void count_copy(sim_op *op, const sim_tensor *t)
+{
+    if (t->rank > 2 && !sim_contiguous(t) && !sim_transposed(t))
+        op->idle_bytes -= 2 * sim_bytes(t);
+}
+
 static int run_matmul(sim_op *op)
 {
     const sim_tensor *out = op->tensors[2];
     product p;
     shape_of(op->tensors[0], op->tensors[1], &p);
+    count_copy(op, op->tensors[0]);
+    count_copy(op, op->tensors[1]);
     float *a = load_batched(&p, &p.a), *b = load_batched(&p, &p.b);
     float *c = sim_allocate((size_t)sim_elements(out) * sizeof *c);
     for (int64_t i = 0, count = sim_product(p.batch, 0, p.batch_rank); i < count; i++)

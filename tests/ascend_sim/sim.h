@@ -17,6 +17,19 @@ int64_t sim_calls(void);             /* calls so far that ASCEND_SIM_FAIL could 
 int64_t sim_leaks(void);             /* objects and allocations that live; default contexts are not counted       */
 void sim_fail_after(int64_t number); /* the number-th call from now fails, as with ASCEND_SIM_FAIL; 0: none does  */
 
+/* What was done so far, in all streams. Waits of copies to ordinary memory of the host count as synchronisations. */
+typedef struct sim_figures {
+    int64_t launches;                         /* operators that were queued, and fills of memory                      */
+    int64_t uploads, downloads;               /* copies from and to the host                                          */
+    int64_t uploaded_bytes, downloaded_bytes; /* and what they had                                                    */
+    int64_t synchronisations;
+    int64_t executors, descriptors; /* made: by first phases; tensors, scalars, arrays and lists                      */
+    int64_t moved_bytes;            /* read and written by operators that ran: each element of a view once, of tables
+                                       and stacked matrices what was used, and twice what has to be made contiguous   */
+} sim_figures;
+void sim_figures_so_far(sim_figures *figures);
+extern sim_figures sim_counted; /* under the lock */
+
 /* ---- state.c: one lock around every call, rules, switches ------------------------------------------------------ */
 
 int sim_lock(void);
@@ -164,6 +177,7 @@ typedef struct sim_op {
     double f[4];
     int64_t *ints; /* copied */
     int64_t int_count;
+    int64_t idle_bytes; /* of its tensors that it does not touch, set where it runs; below 0: it copies some first    */
     uint64_t workspace;
     const void *workspace_at; /* device address, while it runs */
     int (*run)(struct sim_op *op);
@@ -186,8 +200,10 @@ aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpEx
 /* ---- view.c: within libopapi.so -------------------------------------------------------------------------------- */
 
 int64_t sim_elements(const sim_tensor *t);
+int64_t sim_bytes(const sim_tensor *t);
 int64_t sim_product(const int64_t *shape, int from, int to);
 bool sim_contiguous(const sim_tensor *t);
+bool sim_transposed(const sim_tensor *t); /* contiguous with its last two dimensions exchanged */
 bool sim_has_shape(const sim_tensor *t, int rank, const int64_t *shape);
 int sim_axis(sim_op *op, int64_t dim, int rank); /* a dimension counted from either end; a fault gives 0 */
 

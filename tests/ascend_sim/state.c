@@ -12,6 +12,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t violations, calls, failing_call, live[SIM_KINDS];
+sim_figures sim_counted;
 static _Thread_local char message[MESSAGE_MAX], told[MESSAGE_MAX];
 static _Thread_local bool pending;
 static void *graves[GRAVES];
@@ -98,6 +99,12 @@ void sim_fail_after(int64_t number)
 {
     SIM_HOLD;
     failing_call = number > 0 ? calls + number : 0;
+}
+
+void sim_figures_so_far(sim_figures *figures)
+{
+    SIM_HOLD;
+    *figures = sim_counted;
 }
 
 /* ---- live objects ---------------------------------------------------------------------------------------------- */

@@ -235,6 +235,7 @@ static int synchronize(aclrtStream given, const char *call)
     int code = sim_check_stream(given, call);
     if (code)
         return code;
+    sim_counted.synchronisations++;
     if (!sim_injected(call))
         return sim_perform(given);
     drop_all(resolve(given)); /* a device that failed has not done its work */
@@ -392,6 +393,7 @@ aclError aclrtSynchronizeEvent(aclrtEvent given)
         return code;
     if (sim_injected("aclrtSynchronizeEvent"))
         return 507899;
+    sim_counted.synchronisations++;
     if (e->on && e->on->magic == STREAM_MAGIC)
         return perform_until(e->on, e->sequence);
     return 0;

@@ -21,6 +21,11 @@ int64_t sim_elements(const sim_tensor *t)
     return t->present ? sim_product(t->shape, 0, t->rank) : 0;
 }
 
+int64_t sim_bytes(const sim_tensor *t)
+{
+    return sim_elements(t) * (int64_t)aclDataTypeSize(t->type);
+}
+
 bool sim_contiguous(const sim_tensor *t)
 {
     int64_t step = 1;
@@ -29,6 +34,19 @@ bool sim_contiguous(const sim_tensor *t)
             return sim_elements(t) == 0;
         step *= t->shape[i];
     }
+    return true;
+}
+
+/* The vendor's test: only strides tell. A matrix of one row or column may be both. */
+bool sim_transposed(const sim_tensor *t)
+{
+    int r = t->rank;
+    if (r < 2 || t->strides[r - 2] != 1 || t->strides[r - 1] != t->shape[r - 2])
+        return false;
+    int64_t step = t->shape[r - 1] * t->shape[r - 2];
+    for (int i = r - 3; i >= 0; step *= t->shape[i--])
+        if (t->strides[i] != step)
+            return false;
     return true;
 }
 
