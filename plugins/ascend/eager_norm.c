@@ -33,10 +33,10 @@ static void norm_gated(npu_run *r, const norm_job *job)
 {
     tn_tensor n = normalised(r, job);
     npu_multiply(r, n, *job->w, n);
-    tn_tensor gate = npu_wide_copy(r, *job->gate), wide = npu_wide_copy(r, n);
+    tn_tensor gate = npu_wide_copy(r, *job->gate);
     npu_silu(r, gate, gate);
-    npu_multiply(r, wide, gate, wide);
-    npu_copy(r, wide, *job->y);
+    npu_multiply(r, n, gate, gate);
+    npu_copy(r, gate, *job->y);
 }
 
 /* rnd(n (add + w)), everything but the end in f32: whether operators of all versions take a wide weight with narrow
