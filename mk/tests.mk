@@ -96,6 +96,7 @@ $(HTTP_TESTS): CHECK_LIBS += $(HTTP_LIBS)
 $(BUILD)/tests/test_http_corpus: $(call obj,tests/fuzz/fuzz_http.c)
 $(BUILD)/fuzz_http: PKG_LIBS += $(HTTP_LIBS)
 $(BUILD)/tests/test_api_memory: $(call obj,tests/faults/failing_memory.c)
+$(call obj,tests/npu_count/main.c): TEST_CFLAGS += -Iplugins/common
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)
@@ -270,6 +271,9 @@ arm64: ## builds for AArch64 and checks kernels and models under emulation (qemu
 
 bench: tests ## measures kernels and models on this machine
 	@scripts/bench.sh $(BUILD)
+
+npu-count: all $(TOOL)/make_checkpoint $(TOOL)/npu_count $(SIM_LIBS) ## counts what an Ascend device would be asked to do for a token and a prompt, on its simulator
+	@scripts/npu_count.sh $(BUILD)
 
 bench-kernels: tests ## times the kernels against the machine's ceilings, and writes the tables of docs/performance.md
 	@scripts/bench_kernels.sh $(BUILD)

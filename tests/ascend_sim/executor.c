@@ -323,7 +323,7 @@ static void enqueue(const sim_op *op, const void *workspace, aclrtStream stream)
     sim_op *copy = copy_op(op);
     copy->workspace_at = workspace;
     sim_range *ranges = sim_allocate(((size_t)op->count + 1) * sizeof *ranges);
-    sim_counted.launches++;
+    sim_count_launch(op->name);
     int count = 0;
     for (int i = 0; i < op->count; i++) {
         const sim_tensor *t = op->tensors[i];

@@ -351,7 +351,8 @@ static int perform_copy(void *state, int device)
 static void count(const copy *c)
 {
     bool up = c->to_device && c->from && !c->from_device, down = c->from_device && !c->to_device;
-    sim_counted.launches += c->fill;
+    if (c->fill)
+        sim_count_launch(c->call);
     sim_counted.uploads += up;
     sim_counted.downloads += down;
     sim_counted.uploaded_bytes += up ? (int64_t)c->count : 0;

@@ -28,7 +28,10 @@ typedef struct sim_figures {
                                        and stacked matrices what was used, and twice what has to be made contiguous   */
 } sim_figures;
 void sim_figures_so_far(sim_figures *figures);
-extern sim_figures sim_counted; /* under the lock */
+/* The index-th operator that was queued at all, and how often it was; NULL: there were not so many. */
+const char *sim_launched(int index, int64_t *count);
+extern sim_figures sim_counted; /* under the lock, as the next */
+void sim_count_launch(const char *name);
 
 /* ---- state.c: one lock around every call, rules, switches ------------------------------------------------------ */
 

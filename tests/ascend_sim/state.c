@@ -107,6 +107,29 @@ void sim_figures_so_far(sim_figures *figures)
     *figures = sim_counted;
 }
 
+static struct {
+    const char *name;
+    int64_t count;
+} launched[128];
+
+void sim_count_launch(const char *name)
+{
+    size_t i = 0;
+    while (launched[i].name && strcmp(launched[i].name, name) != 0)
+        i++;
+    launched[i].name = name; /* there are fewer operators than places */
+    launched[i].count++;
+    sim_counted.launches++;
+}
+
+const char *sim_launched(int index, int64_t *count)
+{
+    SIM_HOLD;
+    bool there = index >= 0 && (size_t)index < sizeof launched / sizeof *launched;
+    *count = there ? launched[index].count : 0;
+    return there ? launched[index].name : NULL;
+}
+
 /* ---- live objects ---------------------------------------------------------------------------------------------- */
 
 void *sim_allocate(size_t size)

@@ -38,6 +38,11 @@ START_TEST(an_addition_is_one_launch_of_forty_eight_bytes)
     ck_assert_int_eq(f.executors, 1);
     ck_assert_int_eq(f.launches, 1);
     ck_assert_int_eq(f.moved_bytes, 0); /* it waits                                                        */
+    int64_t count;
+    ck_assert_str_eq(CALL(sim_launched)(0, &count), "aclnnAdd");
+    ck_assert_int_eq(count, 1);
+    ck_assert_ptr_null(CALL(sim_launched)(1, &count));
+    ck_assert_ptr_null(CALL(sim_launched)(-1, &count));
     ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
     expect(&out, (float[]){2, 2, 2, 2});
     f = since(&before);
