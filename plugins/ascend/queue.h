@@ -31,6 +31,8 @@ typedef struct npu {
     size_t staged; /* its bytes that copies in the stream may still read                          */
     npu_shadow shadows[SHADOWS];
     uint32_t next_shadow;
+    ascend_kept *kept; /* kept.c: a table; NULL: it is empty                                       */
+    size_t kept_count;
 } npu;
 
 static inline npu *npu_of(tn_queue *queue)
@@ -55,6 +57,11 @@ tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err);
 void npu_free(tn_queue *queue, void *memory, size_t bytes);
 void *npu_workspace(tn_queue *queue, uint64_t bytes, tn_error *err);
 void npu_release(npu *n); /* all that the device holds; nothing waits in the stream any more         */
+
+/* kept.c */
+const ascend_kept *npu_kept_find(tn_queue *queue, const uint64_t key[2]);
+bool npu_kept_keep(tn_queue *queue, const ascend_kept *kept);
+void npu_kept_release(npu *n); /* nothing waits in the stream                                    */
 
 /* copies.c */
 tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t bytes, tn_error *err);

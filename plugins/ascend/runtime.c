@@ -127,7 +127,9 @@ tn_status npu_open(int32_t ordinal, tn_queue **queue, tn_error *err)
                                  .api = api,
                                  .unit = ordinal,
                                  .workspace = npu_workspace,
-                                 .shadow = npu_shadow_of};
+                                 .shadow = npu_shadow_of,
+                                 .find = npu_kept_find,
+                                 .keep = npu_kept_keep};
     memcpy(n->queue.soc, machine.soc, sizeof n->queue.soc);
     status = open_unit(n, err);
     if (status == TN_OK)
@@ -156,6 +158,7 @@ void npu_close(tn_queue *queue)
      */
     if (npu_sync(queue, NULL) != TN_OK)
         npu_sync(queue, NULL);
+    npu_kept_release(n);
     npu_release(n);
     queue->api->aclrtDestroyStream(queue->stream);
     queue->api->aclrtDestroyContext(queue->context);

@@ -35,6 +35,9 @@
     X(aclCreateIntArray)                                                                                               \
     X(aclCreateTensorList) X(aclDestroyTensor) X(aclDestroyScalar) X(aclDestroyIntArray) X(aclDestroyTensorList)
 
+/* Headers of 8.1.RC1 have these; an installation without them makes an executor for each call. */
+#define ASCEND_REPEATING(X) X(aclSetAclOpExecutorRepeatable) X(aclDestroyAclOpExecutor)
+
 #define ASCEND_FIELD(name) __typeof__(&name) name;
 #define ASCEND_FIELDS(operator)                                                                                        \
     __typeof__(&operator##GetWorkspaceSize) operator##GetWorkspaceSize;                                                \
@@ -48,6 +51,7 @@
 typedef struct ascend_api {
     ASCEND_RUNTIME(ASCEND_FIELD)
     ASCEND_OBJECTS(ASCEND_FIELD)
+    ASCEND_REPEATING(ASCEND_FIELD)
 #include "acl_ops.def"
 } ascend_api;
 #undef ACL_OP
@@ -73,6 +77,22 @@ ascend_chip ascend_chip_of(const char *soc);
 
 /* ---- the queue ------------------------------------------------------------------------------------------ */
 
+/* What describes a call's arguments on the host. */
+typedef struct ascend_object {
+    const void *object;
+    aclnnStatus (*destroy)(const void *object);
+} ascend_object;
+
+/* An executor that is kept for calls of the same operator with the same arguments, addresses included, and the objects
+ * that it was made of. key: of all of that and the thread, two sums of 64 bits that no other call of a process has. */
+typedef struct ascend_kept {
+    uint64_t key[2];
+    aclOpExecutor *executor; /* NULL: none */
+    uint64_t bytes;          /* of workspace */
+    ascend_object *objects;  /* owned */
+    int32_t count;
+} ascend_kept;
+
 /* Of one model: what tn_queue is for the device "npu". Kernels read it and change nothing. */
 #define ASCEND_QUEUE 0x4e505531u
 struct tn_queue {
@@ -89,6 +109,10 @@ struct tn_queue {
      * written there since; NULL: the bytes are known on the device only. Borrowed until the next call of the device.
      * Only for inputs that no operation computes (ids, slots, positions, counts): what kernels write is not seen. */
     const void *(*shadow)(struct tn_queue *queue, const void *device, size_t bytes);
+    /* find: borrowed until the next call of keep; NULL: there is none. keep takes the executor and its objects, or
+     * returns false. */
+    const ascend_kept *(*find)(struct tn_queue *queue, const uint64_t key[2]);
+    bool (*keep)(struct tn_queue *queue, const ascend_kept *kept);
 };
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
@@ -96,25 +120,29 @@ struct tn_queue {
 /* A list of one matrix for each of 128 experts, the most that a grouped product takes, and what goes beside it. */
 enum { ASCEND_OBJECTS_MAX = 160 };
 
-/* One operator's call. What ascend_tensor and the like make belongs to the step, which ascend_run ends, whatever comes
- * of it. Where one cannot be made the step fails with "out of memory" when it is run. */
+/* One operator's call. Its arguments are gone through twice: first while noting, when nothing is made and pointers to
+ * what would be only say that it is there; where no executor is kept for what was noted, again, to make it. What
+ * ascend_tensor and the like make belongs to the step, which ascend_run ends, whatever comes of it. Where one cannot be
+ * made the step fails with "out of memory" when it is run. */
 typedef struct ascend_step {
     const ascend_api *api;
     tn_queue *queue;
     const char *name; /* of the operator, for errors                                               */
     uint64_t bytes;   /* first phase: workspace                                                    */
     aclOpExecutor *executor;
+    uint64_t key[2];
+    const ascend_kept *kept; /* the executor to run again, NULL: there is none                      */
     int32_t count;
-    bool failed;
+    bool noting, failed;
     int32_t code;  /* of aclrtSetCurrentContext, where the step failed at that; 0: out of memory     */
     char why[200]; /* the vendor's text, where failed: later calls would replace it                 */
-    struct {
-        const void *object;
-        aclnnStatus (*destroy)(const void *object);
-    } objects[ASCEND_OBJECTS_MAX];
+    ascend_object objects[ASCEND_OBJECTS_MAX];
 } ascend_step;
 
-/* Makes the queue's context that of the calling thread. */
+/* Makes the queue's context that of the calling thread, and begins noting. known ends that: whether an executor is kept
+ * for what was noted. note: takes bytes of an argument into the key. */
+void ascend_note(ascend_step *s, const void *bytes, size_t count);
+bool ascend_known(ascend_step *s);
 void ascend_begin(ascend_step *s, tn_queue *queue, const char *name);
 /* A view of the tensor's memory: shape, strides, dtype. Addresses need 32 bytes of alignment: the rest becomes an
  * offset. */

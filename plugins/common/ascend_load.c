@@ -32,7 +32,7 @@ typedef struct wanted {
 #define UNUSED(operator)
 #define ACL_OP(operator, need, chips, arguments) need(operator)
 static const wanted runtime[] = {ASCEND_RUNTIME(ONE)};
-static const wanted objects[] = {ASCEND_OBJECTS(ONE)};
+static const wanted objects[] = {ASCEND_OBJECTS(ONE)}, repeating[] = {ASCEND_REPEATING(ONE)};
 static const wanted operators[] = {
 #include "acl_ops.def"
 };
@@ -193,6 +193,9 @@ static tn_status load(void)
     tn_status status = look_up(acl, NULL, runtime, COUNT(runtime), "libascendcl.so");
     if (status == TN_OK)
         status = look_up(base, loaded.libraries[loaded.count - 1], objects, COUNT(objects), "libnnopbase.so");
+    for (size_t i = 0; i < COUNT(repeating); i++)
+        if (!store(base, repeating[i].name, repeating[i].at))
+            store(loaded.libraries[loaded.count - 1], repeating[i].name, repeating[i].at);
     return status == TN_OK ? look_up_operators() : status;
 }
 

@@ -2,7 +2,9 @@
 #include "ascend.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Addresses of tensors are whole multiples of this; what lies between is an offset. */
@@ -208,12 +210,38 @@ static void release(ascend_step *s)
     s->count = 0;
 }
 
+/* Eight bytes at a time into two sums that have nothing to do with each other. */
+void ascend_note(ascend_step *s, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)bytes + i, count - i < sizeof word ? count - i : sizeof word);
+        s->key[0] = (s->key[0] ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        s->key[0] ^= s->key[0] >> 32;
+        s->key[1] = (s->key[1] + word) * UINT64_C(0xc2b2ae3d27d4eb4f);
+        s->key[1] ^= s->key[1] >> 29;
+    }
+}
+
+bool ascend_known(ascend_step *s)
+{
+    s->noting = false;
+    s->kept = s->failed || !s->api->aclSetAclOpExecutorRepeatable || !s->api->aclDestroyAclOpExecutor
+                  ? NULL
+                  : s->queue->find(s->queue, s->key);
+    return s->kept != NULL;
+}
+
 void ascend_begin(ascend_step *s, tn_queue *queue, const char *name)
 {
+    pthread_t thread = pthread_self(); /* both phases of a call are one thread's                        */
     memset(s, 0, offsetof(ascend_step, objects));
     s->api = queue->api;
     s->queue = queue;
     s->name = name;
+    s->noting = true;
+    ascend_note(s, name, strlen(name));
+    ascend_note(s, &thread, sizeof thread);
     s->code = s->api->aclrtSetCurrentContext(queue->context);
     if (s->code != 0)
         fail(s);
@@ -244,6 +272,13 @@ aclTensor *ascend_view(ascend_step *s, const void *data, tn_dtype dtype, int32_t
                        const int64_t *stride)
 {
     static const int64_t one = 1;
+    if (s->noting) {
+        ascend_note(s, &data, sizeof data);
+        ascend_note(s, (const int32_t[]){(int32_t)dtype, ndim}, 2 * sizeof ndim);
+        ascend_note(s, shape, (size_t)ndim * sizeof *shape);
+        ascend_note(s, stride, (size_t)ndim * sizeof *stride);
+        return (aclTensor *)(uintptr_t)s->api;
+    }
     aclDataType type = ascend_dtype(dtype);
     size_t beyond = (uintptr_t)data % ADDRESS_BYTES, size = tn_dtype_size(dtype);
     if (s->failed || type == ACL_DT_UNDEFINED || beyond % size != 0) {
@@ -268,6 +303,10 @@ aclTensor *ascend_view(ascend_step *s, const void *data, tn_dtype dtype, int32_t
 
 aclScalar *ascend_f32(ascend_step *s, float value)
 {
+    if (s->noting) {
+        ascend_note(s, &value, sizeof value);
+        return (aclScalar *)(uintptr_t)s->api;
+    }
     aclScalar *scalar = s->failed ? NULL : s->api->aclCreateScalar(&value, ACL_FLOAT);
     own(s, scalar, (destroyer *)s->api->aclDestroyScalar);
     return s->failed ? NULL : scalar;
@@ -275,6 +314,10 @@ aclScalar *ascend_f32(ascend_step *s, float value)
 
 aclIntArray *ascend_ints(ascend_step *s, const int64_t *values, int64_t count)
 {
+    if (s->noting) {
+        ascend_note(s, values, (size_t)count * sizeof *values);
+        return (aclIntArray *)(uintptr_t)s->api;
+    }
     aclIntArray *array = s->failed ? NULL : s->api->aclCreateIntArray(values, (uint64_t)count);
     own(s, array, (destroyer *)s->api->aclDestroyIntArray);
     return s->failed ? NULL : array;
@@ -282,6 +325,10 @@ aclIntArray *ascend_ints(ascend_step *s, const int64_t *values, int64_t count)
 
 aclTensorList *ascend_list(ascend_step *s, aclTensor *const *tensors, int64_t count)
 {
+    if (s->noting) {
+        ascend_note(s, &count, sizeof count);
+        return (aclTensorList *)(uintptr_t)s->api;
+    }
     aclTensorList *list =
         s->failed ? NULL : s->api->aclCreateTensorList((const aclTensor *const *)tensors, (uint64_t)count);
     for (int64_t i = 0; list && i < count; i++)
@@ -307,10 +354,58 @@ static tn_status step_failed(const ascend_step *s, tn_error *err)
                    s->why[0] ? ": " : "", s->why);
 }
 
+/* May an executor run again? Not where the operator copies something to the device on its way. */
+static bool repeatable(ascend_step *s)
+{
+    if (!s->api->aclSetAclOpExecutorRepeatable || !s->api->aclDestroyAclOpExecutor)
+        return false;
+    if (s->api->aclSetAclOpExecutorRepeatable(s->executor) == 0)
+        return true;
+    s->api->aclGetRecentErrMsg();
+    return false;
+}
+
+/* Gives a repeatable executor and its objects to the queue; where that does not take them they end here. */
+static void keep(ascend_step *s)
+{
+    ascend_kept kept = {.key = {s->key[0], s->key[1]}, .executor = s->executor, .bytes = s->bytes, .count = s->count};
+    kept.objects = malloc(((size_t)s->count + 1) * sizeof *kept.objects);
+    if (kept.objects)
+        memcpy(kept.objects, s->objects, (size_t)s->count * sizeof *kept.objects);
+    if (kept.objects && s->queue->keep(s->queue, &kept)) {
+        s->count = 0;
+        return;
+    }
+    free(kept.objects);
+    s->api->aclDestroyAclOpExecutor(s->executor);
+}
+
+/* The second phase, of a kept executor or of one that was made; whether it can be kept is only known now. */
+static tn_status run_second(ascend_step *s, aclnn_second *second, tn_error *err)
+{
+    void *workspace = NULL;
+    if (s->bytes > 0 && !(workspace = s->queue->workspace(s->queue, s->bytes, err))) {
+        if (!s->kept)
+            drop_executor(s, second);
+        s->api->aclGetRecentErrMsg();
+        return tn_fail(err, TN_E_MEMORY, "npu", "%s: out of memory for %llu bytes of workspace", s->name,
+                       (unsigned long long)s->bytes);
+    }
+    bool repeats = !s->kept && repeatable(s);
+    tn_status status = ascend_check(s->api, s->name, second(workspace, s->bytes, s->executor, s->queue->stream), err);
+    if (repeats)
+        keep(s);
+    return status;
+}
+
 static tn_status run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn_error *err)
 {
     char name[128];
-    void *workspace = NULL;
+    if (s->kept) {
+        s->executor = s->kept->executor;
+        s->bytes = s->kept->bytes;
+        return run_second(s, second, err);
+    }
     if (first != 0)
         s->executor = NULL; /* there is none after an error                                         */
     if (s->failed) {
@@ -322,15 +417,8 @@ static tn_status run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn
         snprintf(name, sizeof name, "%sGetWorkspaceSize", s->name);
         return ascend_check(s->api, name, first, err);
     }
-    if (s->bytes > 0 && !(workspace = s->queue->workspace(s->queue, s->bytes, err))) {
-        drop_executor(s, second);
-        s->api->aclGetRecentErrMsg();
-        return tn_fail(err, TN_E_MEMORY, "npu", "%s: out of memory for %llu bytes of workspace", s->name,
-                       (unsigned long long)s->bytes);
-    }
-    return ascend_check(s->api, s->name, second(workspace, s->bytes, s->executor, s->queue->stream), err);
+    return run_second(s, second, err);
 }
-
 tn_status ascend_run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn_error *err)
 {
     tn_status status = run(s, first, second, err);

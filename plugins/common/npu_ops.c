@@ -155,12 +155,37 @@ tn_tensor npu_flat(tn_tensor t)
 
 /* ---- operators ------------------------------------------------------------------------------------------ */
 
-/* A call whose result is y, of an operator with these arguments: what is made for them belongs to the step s. */
+/* The first phase of each operator: notes its arguments, or makes an executor. */
+#define NOTE(role, name) ascend_note(s, &name, sizeof name);
+#define PASS(role, name) name,
+#define FIRST(operator, arguments)                                                                                     \
+    static inline aclnnStatus first_##operator(arguments(ACL_TENSOR, ACL_VALUE) ascend_step *s)                        \
+    {                                                                                                                  \
+        if (s->noting) {                                                                                               \
+            arguments(NOTE, NOTE);                                                                                     \
+            return 0;                                                                                                  \
+        }                                                                                                              \
+        return s->api->operator##GetWorkspaceSize(arguments(PASS, PASS) & s->bytes, &s->executor);                     \
+    }
+#define FIRST_NEEDED FIRST
+#define FIRST_OPTIONAL FIRST
+#define FIRST_NEWER FIRST
+#define FIRST_UNUSED(operator, arguments)
+#define ACL_OP(operator, need, chips, arguments) FIRST_##need(operator, arguments)
+#include "acl_ops.def"
+#undef ACL_OP
+
+/* A call whose result is y, of an operator with these arguments, which are gone through twice: what is made for them
+ * belongs to the step s. */
 #define CALL(r, y, operator, ...)                                                                                      \
     do {                                                                                                               \
         ascend_step s;                                                                                                 \
-        if (npu_begin(r, &s, #operator, &(y)))                                                                         \
-            npu_end(r, &s, s.api->operator##GetWorkspaceSize(__VA_ARGS__, &s.bytes, &s.executor), s.api->operator);    \
+        if (npu_begin(r, &s, #operator, &(y))) {                                                                       \
+            aclnnStatus first = first_##operator(__VA_ARGS__, &s);                                                     \
+            if (!ascend_known(&s))                                                                                     \
+                first = first_##operator(__VA_ARGS__, &s);                                                             \
+            npu_end(r, &s, first, s.api->operator);                                                                    \
+        }                                                                                                              \
     } while (0)
 #define TENSOR(t) ascend_tensor(&s, &(t))
 #define NUMBER(value) ascend_f32(&s, value)
