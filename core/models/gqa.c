@@ -257,9 +257,9 @@ static void norm_heads(graph_run *r, const gqa *a, gqa_heads *h)
     if (a->norm_full)
         return;
     if (a->q_norm)
-        steps_norm_in_place(r, a->q_norm, &h->q);
+        steps_norm_moving(r, a->q_norm, &h->q);
     if (a->k_norm)
-        steps_norm_in_place(r, a->k_norm, &h->k);
+        steps_norm_moving(r, a->k_norm, &h->k);
     if (a->weigh) {
         weigh(r, a, &a->q_weight, &h->q);
         weigh(r, a, &a->k_weight, &h->k);
@@ -288,7 +288,7 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
     steps_change(r, a->clamp, &h.v);
     steps_change(r, a->k_scale, &h.k);
     if (a->rope != GQA_NO_ROPE)
-        steps_rope(r, (a->borrows ? at->queries : at->ropes)[a->rope], a->rope, &h.q, &h.k);
+        steps_rope_moving(r, (a->borrows ? at->queries : at->ropes)[a->rope], a->rope, &h.q, &h.k);
     if (a->norm_last)
         norm_heads(r, a, &h);
     if (a->row_scale) {

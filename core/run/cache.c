@@ -352,6 +352,15 @@ static tn_status clear_states(kv_cache *c, tn_error *err)
     return status;
 }
 
+/* How many slots of a kind a call shows. A device with memory of its own keeps what it prepares for a shape, so there
+ * the number grows in steps; slots without a token have position -1. */
+static int64_t shown_slots(const kv_cache *c, const cache_kind *kind, int64_t longest)
+{
+    enum { STEP = 128 };
+    int64_t slots = c->device->ops->host_memory ? longest : (longest + STEP - 1) / STEP * STEP;
+    return slots < kind->capacity ? slots : kind->capacity;
+}
+
 tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_t mask_stride, int32_t *index,
                         tn_error *err)
 {
@@ -374,7 +383,7 @@ tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_
         }
     int64_t used[CACHE_KINDS], longest = cache_length(c);
     for (int32_t i = 0; i < c->kind_count && status == TN_OK; i++) {
-        used[i] = longest < c->kind[i].capacity ? longest : c->kind[i].capacity;
+        used[i] = shown_slots(c, &c->kind[i], longest);
         status = upload_kind(c, &c->kind[i], tokens, used[i], err);
     }
     if (status == TN_OK)

@@ -85,6 +85,21 @@ void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *
     perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(x));
 }
 
+/* Operators of a device with memory of its own may not write where they read, but for the simplest: results in place
+ * would be copied back. */
+static void leave_place(graph_run *r, tn_tensor *x)
+{
+    if (!r->device->ops->host_memory && tn_tensor_count(x) > 0)
+        *x = steps_take(r, x->dtype, x->ndim, x->shape);
+}
+
+void steps_norm_moving(graph_run *r, const graph_site *site, tn_tensor *x)
+{
+    const tn_tensor from = *x;
+    leave_place(r, x);
+    perform_site(r, site, RUN_TENSORS(&from), RUN_TENSORS(x));
+}
+
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x)
 {
     if (!site->outer) { /* a norm of which there is no pair                                        */
@@ -111,12 +126,8 @@ void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed
     perform_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
 }
 
-void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
-{
-    steps_rope_by(r, site, q, k, &r->cos[kind], &r->sin[kind]);
-}
-
-void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k,
+/* from and to may be the same. */
+static void rotate(graph_run *r, const graph_site *site, const tn_tensor from[2], const tn_tensor to[2],
                    const tn_tensor *cosine, const tn_tensor *sine)
 {
     tn_tensor c = *cosine, s = *sine;
@@ -124,7 +135,27 @@ void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, con
         c.shape[c.ndim - 1] /= 2;
         s.shape[s.ndim - 1] /= 2;
     }
-    perform_site(r, site, RUN_TENSORS(q, k, &c, &s), RUN_TENSORS(q, k));
+    perform_site(r, site, RUN_TENSORS(&from[0], &from[1], &c, &s), RUN_TENSORS(&to[0], &to[1]));
+}
+
+void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
+{
+    steps_rope_by(r, site, q, k, &r->cos[kind], &r->sin[kind]);
+}
+
+void steps_rope_moving(graph_run *r, const graph_site *site, int kind, tn_tensor *q, tn_tensor *k)
+{
+    const tn_tensor from[2] = {*q, *k};
+    leave_place(r, q);
+    leave_place(r, k);
+    rotate(r, site, from, (const tn_tensor[2]){*q, *k}, &r->cos[kind], &r->sin[kind]);
+}
+
+void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k,
+                   const tn_tensor *cosine, const tn_tensor *sine)
+{
+    const tn_tensor both[2] = {*q, *k};
+    rotate(r, site, both, both, cosine, sine);
 }
 
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v)

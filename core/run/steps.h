@@ -142,6 +142,9 @@ tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
 void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
 void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
+/* In place in the host's memory; on a device with its own x becomes another tensor. */
+void steps_norm_moving(graph_run *r, const graph_site *site, tn_tensor *x);
+void steps_rope_moving(graph_run *r, const graph_site *site, int kind, tn_tensor *q, tn_tensor *k);
 /* h += x, then the norm of h: site is the norm's, inside that of the sum where it has one. */
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */

@@ -28,6 +28,7 @@ static tn_status stage(npu *n, char *device, const char *host, size_t bytes, tn_
         char *at = n->staging + n->staged;
         size_t part = bytes < STAGING - n->staged ? bytes : STAGING - n->staged;
         memcpy(at, host, part);
+        n->queue.idle = false;
         status = ascend_check(api, "aclrtMemcpyAsync",
                               api->aclrtMemcpyAsync(device, part, at, part, ACL_MEMCPY_HOST_TO_DEVICE, n->queue.stream),
                               err);

@@ -3,9 +3,13 @@
  *
  * A batch row is taken in blocks of queries, so that their scores fit into a bounded scratch. The queries of all heads
  * of a key head are rows of one product with its keys, which are read where they are. The mask is made on the host from
- * the positions, for the keys between the first and the last that some query of the block sees; a single query that
- * sees all of these needs none. What lies in a key's place in between that nobody sees takes part with weight 0, so it
- * has to be a number, as it is in a cache that was zeros at first.
+ * the positions, for the keys between the first and the last that some query of the block sees, and as many around
+ * these as make whole steps; layers that see the same share it. A single query that sees all of these needs none. What
+ * lies in a key's place in between that nobody sees takes part with weight 0, so it has to be a number, as it is in a
+ * cache that was zeros at first.
+ *
+ * In 16 bits one fused operator does all of it where it can, but for softcaps, sinks and larger scales, and for
+ * queries that see nothing; what it rounds on the way is its own.
  *
  * With sinks core/eager rounds scores after their maximum is taken away. That is left out here: it moves a probability
  * by no more than a rounding of its exponent. */
@@ -232,9 +236,21 @@ static tn_tensor attention_queries(npu_run *r, const attention_job *job, const a
     return by_group(&w->q, job);
 }
 
-/* Uploads the part's mask, and finds out who sees nothing. */
+/* From and to multiples of 128 keys, so that shapes and addresses stay the same for as many tokens, and what is kept
+ * for them is found again. */
+static void span_in_steps(mask_span *span, int64_t keys)
+{
+    enum { STEP = 128 };
+    int64_t first = span->first / STEP * STEP, end = (span->end + STEP - 1) / STEP * STEP;
+    end = end < keys ? end : keys;
+    if (span->end == 0 || (first == span->first && end == span->end))
+        return;
+    *span = (mask_span){.first = first, .end = end, .masked = true};
+}
+
+/* Uploads the part's mask, unless it is that of the layer before, and finds out who sees nothing. */
 static void attention_mask(npu_run *r, const attention_job *job, attention_part *part, const int32_t *q,
-                           const int32_t *k, const attention_work *w)
+                           const int32_t *k, attention_work *w)
 {
     int64_t keys = part->span.end - part->span.first, behind = (float *)w->sees.data - (float *)w->mask.data;
     float *mask = calloc((size_t)(behind + part->count), sizeof *mask);
@@ -243,8 +259,46 @@ static void attention_mask(npu_run *r, const attention_job *job, attention_part 
         return;
     }
     part->blind = mask_fill(&job->rule, q, part->count, k + part->span.first, keys, mask, mask + behind);
-    npu_put(r, w->mask.data, mask, (size_t)(behind + part->count) * sizeof *mask);
+    void *kept = npu_mask_of(r, mask, (size_t)(behind + part->count) * sizeof *mask);
+    if (kept) {
+        w->mask.data = kept;
+        w->sees.data = (float *)kept + behind;
+    } else {
+        npu_put(r, w->mask.data, mask, (size_t)(behind + part->count) * sizeof *mask);
+    }
     free(mask);
+}
+
+/* Scores of rows of that size are about 1 with the usual scale, 1 / sqrt(D). Where a model's are larger, rounding them to
+ * 16 bits, as transformers does, changes probabilities by more than all other roundings, and the fused operator, which
+ * keeps them in f32, is far from both. */
+static bool scores_are_small(const attention_job *job)
+{
+    return (double)job->scale * (double)job->scale * (double)job->d < 1.5;
+}
+
+/* The part in one call, where the operator takes it; false: it does not, or some query sees nothing. */
+static bool attention_fused(npu_run *r, const attention_job *job, const attention_part *part, const int32_t *q,
+                            const int32_t *k)
+{
+    const mask_span *span = &part->span;
+    int64_t keys = span->end - span->first, shape[] = {part->count, keys};
+    tn_tensor query = npu_tokens(job->q, part->row, 1, part->first, part->count);
+    tn_tensor key = npu_tokens(job->k, part->row, 1, span->first, keys);
+    tn_tensor value = npu_tokens(job->v, part->row, 1, span->first, keys);
+    tn_tensor o = npu_tokens(job->o, part->row, 1, part->first, part->count);
+    if (job->softcap != 0 || job->sinks || !scores_are_small(job) || !ascend_is_dense(&o) || !npu_attends(&query, &key, &value))
+        return false;
+    bool *hidden = span->masked ? malloc((size_t)(part->count * keys)) : NULL;
+    void *kept = NULL;
+    if (hidden && !mask_hide(&job->rule, q, part->count, k + span->first, keys, hidden))
+        kept = npu_mask_of(r, hidden, (size_t)(part->count * keys));
+    free(hidden);
+    if (span->masked && !kept)
+        return r->status != TN_OK;
+    tn_tensor mask = npu_view(kept, TN_BOOL, 2, shape, NULL);
+    npu_attend(r, query, key, value, span->masked ? &mask : NULL, (double)job->scale, o);
+    return true;
 }
 
 /* q and k: the positions of the part's queries and of the batch row's keys. */
@@ -258,6 +312,8 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
         npu_fill(r, o, 0);
         return;
     }
+    if (attention_fused(r, job, part, q, k))
+        return;
     r->used = 0; /* the part before is done with it before this one begins                        */
     attention_work w = attention_take(r, job, part->count, keys);
     w.now = with_columns(&w.now, keys);
@@ -281,10 +337,12 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
 static void attention_row(npu_run *r, const attention_job *job, int64_t row, const int32_t *q, const int32_t *k)
 {
     mask_span all = mask_find(&job->rule, q, job->tokens, k, job->keys);
+    span_in_steps(&all, job->keys);
     int64_t step = attention_fit(job, all.end - all.first, job->scratch_bytes);
     for (int64_t t = 0; t < job->tokens && r->status == TN_OK; t += step) {
         attention_part part = {.row = row, .first = t, .count = job->tokens - t < step ? job->tokens - t : step};
         part.span = mask_find(&job->rule, q + t, part.count, k, job->keys);
+        span_in_steps(&part.span, job->keys);
         attention_part_run(r, job, &part, q + t, k);
     }
 }

@@ -38,7 +38,7 @@ static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t 
         while (t + n < tokens && slot_at(job, row, t + n) == slot + n)
             n++;
         tn_tensor from = npu_tokens(job->x, row, rows, t, n), to = npu_tokens(job->cache, row, rows, slot, n);
-        npu_copy(r, from, to);
+        npu_move(r, from, to);
     }
 }
 

@@ -65,3 +65,19 @@ bool mask_fill(const mask_rule *rule, const int32_t *q, int64_t queries, const i
     }
     return blind;
 }
+
+bool mask_hide(const mask_rule *rule, const int32_t *q, int64_t queries, const int32_t *k, int64_t keys, bool *hidden)
+{
+    bool blind = false;
+    for (int64_t t = 0; t < queries; t++) {
+        int32_t lowest = lowest_of(rule, q[t]), highest = highest_of(rule, q[t]);
+        bool any = false;
+        for (int64_t s = 0; s < keys; s++) {
+            bool seen = k[s] >= lowest && k[s] <= highest;
+            any |= seen;
+            hidden[t * keys + s] = !seen;
+        }
+        blind |= !any;
+    }
+    return blind;
+}

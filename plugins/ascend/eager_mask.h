@@ -27,4 +27,7 @@ mask_span mask_find(const mask_rule *rule, const int32_t *q, int64_t queries, co
 bool mask_fill(const mask_rule *rule, const int32_t *q, int64_t queries, const int32_t *k, int64_t keys, float *mask,
                float *sees);
 
+/* The same as truth: what is not seen. Returns whether some query sees nothing. */
+bool mask_hide(const mask_rule *rule, const int32_t *q, int64_t queries, const int32_t *k, int64_t keys, bool *hidden);
+
 #endif

@@ -94,6 +94,7 @@ tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
         status = take(n, size, out, err);
     if (status != TN_OK)
         return status;
+    queue->idle = false;
     status = ascend_check(queue->api, "aclrtMemsetAsync",
                           queue->api->aclrtMemsetAsync(*out, size, 0, size, queue->stream), err);
     if (status != TN_OK) {
@@ -118,7 +119,8 @@ void *npu_workspace(tn_queue *queue, uint64_t bytes, tn_error *err)
     if (bytes <= n->workspace_bytes)
         return n->workspace;
     void *memory = NULL;
-    size_t size = rounded(bytes);
+    /* Twice as large at least: what grows with every token would take and give back memory for each. */
+    size_t size = rounded(bytes > 2 * n->workspace_bytes ? bytes : 2 * n->workspace_bytes);
     if (npu_enter(queue, err) != TN_OK || take(n, size, &memory, err) != TN_OK)
         return NULL;
     if (n->workspace)

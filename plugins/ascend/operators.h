@@ -14,6 +14,9 @@ const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned);
 
 /* To the device; the host's memory may be reused at once. no_memory: there is none for it on the host. */
 void npu_put(npu_run *r, void *device, const void *host, size_t bytes);
+/* Where the device has this mask, which is kept until others come: the same as for the layer before in most models, and
+ * in the same place from token to token. NULL: it is too large for that, or r failed. */
+void *npu_mask_of(npu_run *r, const void *mask, size_t bytes);
 void npu_put_numbers(npu_run *r, const tn_tensor *out); /* 0, 1, 2, ..., f32 and dense                   */
 void npu_no_memory(npu_run *r);
 

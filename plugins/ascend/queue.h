@@ -4,7 +4,7 @@
 
 #include "ascend.h"
 
-enum { SHADOWS = 64 };
+enum { SHADOWS = 64, MASKS = 4 };
 
 /* Device memory that was given back, of a rounded size: what waits in the stream may still use it, so it is only handed
  * out again to what follows in the stream, or released once the stream is empty. */
@@ -21,6 +21,12 @@ typedef struct npu_shadow {
     void *copy;
 } npu_shadow;
 
+/* A mask of attention on the device, and the host's copy of it. bytes 0: none. */
+typedef struct npu_mask {
+    void *at, *copy;
+    size_t bytes;
+} npu_mask;
+
 typedef struct npu {
     struct tn_queue queue; /* first: kernels know this part                                       */
     npu_block *free;
@@ -31,6 +37,8 @@ typedef struct npu {
     size_t staged; /* its bytes that copies in the stream may still read                          */
     npu_shadow shadows[SHADOWS];
     uint32_t next_shadow;
+    npu_mask masks[MASKS], *last_mask;
+    uint32_t next_mask;
     ascend_kept *kept; /* kept.c: a table; NULL: it is empty                                       */
     size_t kept_count;
 } npu;
@@ -62,6 +70,9 @@ void npu_release(npu *n); /* all that the device holds; nothing waits in the str
 const ascend_kept *npu_kept_find(tn_queue *queue, const uint64_t key[2]);
 bool npu_kept_keep(tn_queue *queue, const ascend_kept *kept);
 void npu_kept_release(npu *n); /* nothing waits in the stream                                    */
+
+/* masks.c */
+void npu_mask_drop(npu *n, npu_mask *m);
 
 /* copies.c */
 tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t bytes, tn_error *err);

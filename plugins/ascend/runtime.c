@@ -142,9 +142,10 @@ tn_status npu_open(int32_t ordinal, tn_queue **queue, tn_error *err)
 tn_status npu_sync(tn_queue *queue, tn_error *err)
 {
     tn_status status = npu_enter(queue, err);
-    if (status == TN_OK)
-        status =
-            ascend_check(queue->api, "aclrtSynchronizeStream", queue->api->aclrtSynchronizeStream(queue->stream), err);
+    if (status != TN_OK || queue->idle)
+        return status;
+    status = ascend_check(queue->api, "aclrtSynchronizeStream", queue->api->aclrtSynchronizeStream(queue->stream), err);
+    queue->idle = status == TN_OK;
     if (status == TN_OK)
         npu_of(queue)->staged = 0;
     return status;
@@ -158,6 +159,8 @@ void npu_close(tn_queue *queue)
      */
     if (npu_sync(queue, NULL) != TN_OK)
         npu_sync(queue, NULL);
+    for (int i = 0; i < MASKS; i++)
+        npu_mask_drop(n, &n->masks[i]);
     npu_kept_release(n);
     npu_release(n);
     queue->api->aclrtDestroyStream(queue->stream);

@@ -102,6 +102,7 @@ struct tn_queue {
     char soc[64]; /* "Ascend910B3"                                                                 */
     aclrtContext context;
     aclrtStream stream;
+    bool idle; /* nothing was put into the stream since somebody waited for it                      */
     /* Device memory that steps in the stream may use until the next call of workspace: grows by itself, NULL with err
      * set when there is none. */
     void *(*workspace)(struct tn_queue *queue, uint64_t bytes, tn_error *err);

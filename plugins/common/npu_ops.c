@@ -1,5 +1,5 @@
 /* Operators of an Ascend device on views of tensors. */
-#include "npu_ops.h"
+#include "npu_call.h"
 #include "scratch.h"
 
 #include <tenon/kernel.h>
@@ -155,47 +155,31 @@ tn_tensor npu_flat(tn_tensor t)
 
 /* ---- operators ------------------------------------------------------------------------------------------ */
 
-/* The first phase of each operator: notes its arguments, or makes an executor. */
-#define NOTE(role, name) ascend_note(s, &name, sizeof name);
-#define PASS(role, name) name,
-#define FIRST(operator, arguments)                                                                                     \
-    static inline aclnnStatus first_##operator(arguments(ACL_TENSOR, ACL_VALUE) ascend_step *s)                        \
-    {                                                                                                                  \
-        if (s->noting) {                                                                                               \
-            arguments(NOTE, NOTE);                                                                                     \
-            return 0;                                                                                                  \
-        }                                                                                                              \
-        return s->api->operator##GetWorkspaceSize(arguments(PASS, PASS) & s->bytes, &s->executor);                     \
-    }
-#define FIRST_NEEDED FIRST
-#define FIRST_OPTIONAL FIRST
-#define FIRST_NEWER FIRST
-#define FIRST_UNUSED(operator, arguments)
-#define ACL_OP(operator, need, chips, arguments) FIRST_##need(operator, arguments)
-#include "acl_ops.def"
-#undef ACL_OP
-
-/* A call whose result is y, of an operator with these arguments, which are gone through twice: what is made for them
- * belongs to the step s. */
-#define CALL(r, y, operator, ...)                                                                                      \
-    do {                                                                                                               \
-        ascend_step s;                                                                                                 \
-        if (npu_begin(r, &s, #operator, &(y))) {                                                                       \
-            aclnnStatus first = first_##operator(__VA_ARGS__, &s);                                                     \
-            if (!ascend_known(&s))                                                                                     \
-                first = first_##operator(__VA_ARGS__, &s);                                                             \
-            npu_end(r, &s, first, s.api->operator);                                                                    \
-        }                                                                                                              \
-    } while (0)
-#define TENSOR(t) ascend_tensor(&s, &(t))
-#define NUMBER(value) ascend_f32(&s, value)
-
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y)
 {
     if (x.dtype == y.dtype)
         CALL(r, y, aclnnInplaceCopy, TENSOR(y), TENSOR(x));
     else
         CALL(r, y, aclnnCast, TENSOR(x), ascend_dtype(y.dtype), TENSOR(y));
+}
+
+void npu_move(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    size_t bytes = tn_dtype_bytes(x.dtype, tn_tensor_count(&x));
+    if (r->measuring || r->status != TN_OK || bytes == 0)
+        return;
+    if (x.dtype != y.dtype || !ascend_is_dense(&x) || !ascend_is_dense(&y)) {
+        npu_copy(r, x, y);
+        return;
+    }
+    r->queue->idle = false;
+    r->status =
+        ascend_check(r->api, "aclrtSetCurrentContext", r->api->aclrtSetCurrentContext(r->queue->context), r->err);
+    if (r->status == TN_OK)
+        r->status = ascend_check(
+            r->api, "aclrtMemcpyAsync",
+            r->api->aclrtMemcpyAsync(y.data, bytes, x.data, bytes, ACL_MEMCPY_DEVICE_TO_DEVICE, r->queue->stream),
+            r->err);
 }
 
 void npu_fill(npu_run *r, tn_tensor y, float value)
@@ -281,14 +265,6 @@ void npu_batch_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
 void npu_softmax(npu_run *r, tn_tensor x, tn_tensor y)
 {
     CALL(r, y, aclnnSoftmax, TENSOR(x), x.ndim - 1, TENSOR(y));
-}
-
-static aclTensorList *list_of(ascend_step *s, const tn_tensor *tensors, int64_t count)
-{
-    aclTensor *list[NPU_LIST_MOST];
-    for (int64_t i = 0; i < count; i++)
-        list[i] = ascend_tensor(s, &tensors[i]);
-    return ascend_list(s, list, count);
 }
 
 void npu_join(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)

@@ -69,6 +69,8 @@ tn_tensor npu_flat(tn_tensor t);
  * They are used with f32 alone, and tensors of truth are TN_BOOL. What the chip makes of a NaN is not written down:
  * comparisons are taken to be false, and operators that choose the larger to hand it on, as the CPU does. */
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y); /* of any types                                   */
+/* The same of one type, where the places change from token to token: dense tensors go without an operator. */
+void npu_move(npu_run *r, tn_tensor x, tn_tensor y);
 void npu_fill(npu_run *r, tn_tensor y, float value);
 void npu_zero(npu_run *r, tn_tensor y);                                        /* dense                       */
 void npu_add(npu_run *r, tn_tensor a, tn_tensor b, float factor, tn_tensor y); /* a + factor b            */
@@ -124,6 +126,13 @@ void npu_rotate(npu_run *r, tn_tensor x, tn_tensor cos, tn_tensor sin, int64_t m
 /* silu of the first half of each row times the second, and its gradient; all dense. */
 void npu_swiglu(npu_run *r, tn_tensor x, tn_tensor y);
 void npu_swiglu_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor dx);
+
+/* y [B,T,N,D] = softmax(scale q k^T) v with heads of k and v [B,S,K,D] for groups of q's, where attends says so: dense,
+ * of one type of 16 bits, and within the operator's limits. hidden: TN_BOOL, true where a key is not seen, [T,S], with
+ * one token [B,S]; NULL: all are. A query that sees nothing has no defined result. f32 inside, how often it rounds on
+ * the way is not written down. * */
+bool npu_attends(const tn_tensor *q, const tn_tensor *k, const tn_tensor *v);
+void npu_attend(npu_run *r, tn_tensor q, tn_tensor k, tn_tensor v, const tn_tensor *hidden, double scale, tn_tensor y);
 
 /* ---- mixtures of experts -------------------------------------------------------------------------------- */
 

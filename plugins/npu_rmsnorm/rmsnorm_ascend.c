@@ -225,11 +225,7 @@ static void add_part(norm_work *w, const norm_part *p)
 {
     npu_run *r = &w->r;
     tn_tensor sum = p->t[2];
-    size_t before = r->used;
-    tn_tensor to = npu_target(r, sum, p->t, 2);
-    npu_add(r, p->t[0], p->t[1], 1, to);
-    npu_settle(r, to, sum);
-    r->used = before;
+    npu_add(r, p->t[0], p->t[1], 1, sum);
     plain_part(w, &(norm_part){.t = {sum, p->t[3]}, .count = 2});
 }
 

@@ -81,10 +81,9 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 
 /* ---- forward -------------------------------------------------------------------------------------------- */
 
-/* x [T,in] to rnd(x weight^T), then rnd(that + bias); dense. */
-static tn_tensor linear(npu_run *r, tn_tensor x, const layer_matrix *m)
+/* x [T,in] to rnd(x weight^T), at once into product, then rnd(that + bias); dense. */
+static tn_tensor linear_to(npu_run *r, tn_tensor x, const layer_matrix *m, tn_tensor product)
 {
-    tn_tensor product = npu_take_2d(r, x.dtype, x.shape[0], m->weight.shape[0]);
     npu_matmul(r, x, npu_transposed(m->weight), product);
     if (!m->bias.data)
         return product;
@@ -93,13 +92,23 @@ static tn_tensor linear(npu_run *r, tn_tensor x, const layer_matrix *m)
     return sum;
 }
 
-/* [T,2I]: gates, then ups. */
+static tn_tensor linear(npu_run *r, tn_tensor x, const layer_matrix *m)
+{
+    return linear_to(r, x, m, npu_take_2d(r, x.dtype, x.shape[0], m->weight.shape[0]));
+}
+
+/* [T,2I]: gates, then ups. Of one token both products are written where they belong. */
 static tn_tensor features(npu_run *r, const layer *l, tn_tensor x)
 {
     if (l->fused)
         return linear(r, x, &l->both);
     tn_tensor pair = npu_take_2d(r, l->dtype, x.shape[0], 2 * l->inter);
     size_t before = r->used;
+    if (x.shape[0] == 1 && !l->gate.bias.data && !l->up.bias.data) {
+        linear_to(r, x, &l->gate, npu_narrow(pair, 1, 0, l->inter));
+        linear_to(r, x, &l->up, npu_narrow(pair, 1, l->inter, l->inter));
+        return pair;
+    }
     tn_tensor gate = linear(r, x, &l->gate), up = linear(r, x, &l->up);
     npu_join(r, gate, up, pair);
     r->used = before;

@@ -10,6 +10,8 @@
 #include "suite.h"
 #include "tempdir.h"
 
+#include "../ascend_sim/sim.h"
+
 #include <limits.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -295,6 +297,42 @@ START_TEST(models_give_the_same_tokens)
 }
 END_TEST
 
+/* Executors and what describes tensors are kept: once the shapes of decode were met, a token makes none, waits once,
+ * and all layers share what they see. */
+START_TEST(a_token_makes_nothing_new)
+{
+    enum { WARM = 3, MORE = 5 };
+    tn_error err = TN_ERROR_INIT;
+    sim_figures before, after;
+    npu_pair_scan();
+    tn_model *m = open_model("llama", "npu", _i ? "bf16" : "f32", &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model_info info = {.size = sizeof info};
+    ck_assert_int_eq(tn_model_get_info(m, &info), TN_OK);
+    float *logits = calloc((size_t)info.vocab, sizeof *logits);
+    tn_session_options so = {.size = sizeof so, .context = 32, .chunk = 8};
+    tn_session *s = tn_session_new(m, &so, &err);
+    void (*look)(sim_figures *);
+    *(void **)&look = dlsym(dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD), "sim_figures_so_far");
+    for (int i = 0; i < WARM + MORE; i++) {
+        tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 1, .ids = &prompt[i % PROMPT]};
+        tn_outputs out = {.size = sizeof out, .last_logits = logits};
+        if (i == WARM)
+            look(&before);
+        ck_assert_msg(tn_session_run(s, &batch, &out, &err) == TN_OK, "%s", err.message);
+    }
+    look(&after);
+    ck_assert_int_eq(after.executors, before.executors);
+    ck_assert_int_eq(after.descriptors, before.descriptors);
+    ck_assert_int_eq(after.synchronisations - before.synchronisations, MORE);
+    ck_assert_int_le(after.uploads - before.uploads, 7 * MORE);
+    tn_session_free(s);
+    tn_model_close(m);
+    free(logits);
+    npu_pair_expect_clean();
+}
+END_TEST
+
 START_TEST(small_chips_decline_products_in_f32)
 {
     tn_error err = TN_ERROR_INIT;
@@ -469,6 +507,7 @@ static void add_tests(void)
     suite_add(tc, units_are_counted, memory_is_kept_and_zero_again, no_memory_is_told_with_numbers,
               an_operator_without_workspace_leaves_nothing, small_uploads_have_a_shadow);
     tcase_add_loop_test(tc, models_give_the_same_tokens, 0, 2 * MODELS);
+    tcase_add_loop_test(tc, a_token_makes_nothing_new, 0, 2);
     suite_add(tc, small_chips_decline_products_in_f32, small_chips_take_dense_models_in_f16,
               every_failing_call_of_a_generation_is_told, so_are_those_of_opening_a_model);
 }

@@ -117,28 +117,6 @@ static void set_pending(const sim_op *op, int change)
             sim_tensor_pending(op->tensors[i]->source, change);
 }
 
-aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, aclOpExecutor **executor)
-{
-    if (!workspaceSize || !executor)
-        sim_fault(op, 161001, "workspaceSize or executor is NULL");
-    int code = op->code;
-    if (code) {
-        free_op(op);
-        return code;
-    }
-    op->workspace = workspace;
-    aclOpExecutor *e = sim_allocate(sizeof *e);
-    *e = (aclOpExecutor){.magic = EXECUTOR_MAGIC, .thread = pthread_self(), .op = op};
-    set_pending(op, 1);
-    sim_count_live(SIM_EXECUTORS, 1);
-    sim_counted.executors++;
-    *workspaceSize = workspace;
-    *executor = e;
-    return 0;
-}
-
-/* ---- when work runs -------------------------------------------------------------------------------------------- */
-
 /* Bytes from the first element of the view to behind the last; 0: it has none. */
 static size_t span(const sim_tensor *t)
 {
@@ -152,6 +130,38 @@ static size_t span(const sim_tensor *t)
     }
     return (size_t)(last + 1) * aclDataTypeSize(t->type);
 }
+
+/* Workspaces grow with what is worked on, as a device's do; how, is no document's. */
+static uint64_t grown(const sim_op *op)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < op->count; i++)
+        if (op->tensors[i]->present)
+            bytes += (uint64_t)span(op->tensors[i]);
+    return bytes / 16 / 32 * 32;
+}
+
+aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    if (!workspaceSize || !executor)
+        sim_fault(op, 161001, "workspaceSize or executor is NULL");
+    int code = op->code;
+    if (code) {
+        free_op(op);
+        return code;
+    }
+    op->workspace = workspace ? workspace + grown(op) : 0;
+    aclOpExecutor *e = sim_allocate(sizeof *e);
+    *e = (aclOpExecutor){.magic = EXECUTOR_MAGIC, .thread = pthread_self(), .op = op};
+    set_pending(op, 1);
+    sim_count_live(SIM_EXECUTORS, 1);
+    sim_counted.executors++;
+    *workspaceSize = op->workspace;
+    *executor = e;
+    return 0;
+}
+
+/* ---- when work runs -------------------------------------------------------------------------------------------- */
 
 static const char *first_byte(const sim_tensor *t)
 {

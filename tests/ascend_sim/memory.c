@@ -351,8 +351,9 @@ static int perform_copy(void *state, int device)
 static void count(const copy *c)
 {
     bool up = c->to_device && c->from && !c->from_device, down = c->from_device && !c->to_device;
-    if (c->fill)
+    if (c->fill || (c->to_device && c->from_device))
         sim_count_launch(c->call);
+    sim_counted.moved_bytes += c->to_device && c->from_device ? 2 * (int64_t)c->count : 0;
     sim_counted.uploads += up;
     sim_counted.downloads += down;
     sim_counted.uploaded_bytes += up ? (int64_t)c->count : 0;

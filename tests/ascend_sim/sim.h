@@ -19,8 +19,8 @@ void sim_fail_after(int64_t number); /* the number-th call from now fails, as wi
 
 /* What was done so far, in all streams. Waits of copies to ordinary memory of the host count as synchronisations. */
 typedef struct sim_figures {
-    int64_t launches;                         /* operators that were queued, and fills of memory                      */
-    int64_t uploads, downloads;               /* copies from and to the host                                          */
+    int64_t launches;           /* operators that were queued, fills of memory and copies within it      */
+    int64_t uploads, downloads; /* copies from and to the host                                          */
     int64_t uploaded_bytes, downloaded_bytes; /* and what they had                                                    */
     int64_t synchronisations;
     int64_t executors, descriptors; /* made: by first phases; tensors, scalars, arrays and lists                      */

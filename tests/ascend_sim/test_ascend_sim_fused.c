@@ -169,9 +169,83 @@ START_TEST(rotation_has_gradients)
 }
 END_TEST
 
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+enum { QUERIES = 2, KEYS = 3, HEADS_Q = 4, HEADS_KV = 2, WIDE = 16 };
+
+static int attention(const box *q, aclTensorList *k, aclTensorList *v, const box *mask, char *layout, const box *out)
+{
+    return FIRST(FusedInferAttentionScoreV2, q->tensor, k, v, NULL, mask ? mask->tensor : NULL, NULL, NULL, NULL, NULL,
+                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, HEADS_Q,
+                 0.25, INT32_MAX, INT32_MAX, layout, HEADS_KV, 0, 0, 0, 0, false, 0, 0, out->tensor, NULL);
+}
+
+/* y of one query and head; hidden: [T,S]. */
+static void slow_attention(const float *q, const float *k, const float *v, const float *hidden, double *y)
+{
+    for (int i = 0; i < QUERIES * HEADS_Q; i++) {
+        int t = i / HEADS_Q, of = i % HEADS_Q / (HEADS_Q / HEADS_KV);
+        double p[KEYS], sum = 0;
+        for (int s = 0; s < KEYS; s++) {
+            double product = 0;
+            for (int d = 0; d < WIDE; d++)
+                product += (double)q[i * WIDE + d] * (double)k[(s * HEADS_KV + of) * WIDE + d];
+            sum += p[s] = hidden[t * KEYS + s] != 0 ? 0 : exp(0.25 * product);
+        }
+        for (int d = 0; d < WIDE; d++) {
+            y[i * WIDE + d] = 0;
+            for (int s = 0; s < KEYS; s++)
+                y[i * WIDE + d] += p[s] / sum * (double)v[(s * HEADS_KV + of) * WIDE + d];
+        }
+    }
+}
+
+START_TEST(queries_see_the_keys_that_are_not_hidden)
+{
+    static float q[QUERIES * HEADS_Q * WIDE], k[KEYS * HEADS_KV * WIDE], v[KEYS * HEADS_KV * WIDE];
+    static double y[QUERIES * HEADS_Q * WIDE];
+    const float hidden[QUERIES * KEYS] = {0, 0, 1, 0, 0, 0};
+    char layout[] = "BSND", other[] = "BNSD";
+    box_open();
+    for (int i = 0; i < QUERIES * HEADS_Q * WIDE; i++)
+        q[i] = (float)(i % 7 - 3) / 4;
+    for (int i = 0; i < KEYS * HEADS_KV * WIDE; i++) {
+        k[i] = (float)(i % 5 - 2) / 4;
+        v[i] = (float)(i % 11 - 5) / 8;
+    }
+    slow_attention(q, k, v, hidden, y);
+    for (int i = 0; i < 3; i++) {
+        box tq = tensor(floats[i], 4, DIMS(1, QUERIES, HEADS_Q, WIDE), q);
+        box tk = tensor(floats[i], 4, DIMS(1, KEYS, HEADS_KV, WIDE), k);
+        box tv = tensor(floats[i], 4, DIMS(1, KEYS, HEADS_KV, WIDE), v);
+        box mask = tensor(ACL_BOOL, 2, DIMS(QUERIES, KEYS), hidden),
+            turned = tensor(ACL_BOOL, 2, DIMS(KEYS, QUERIES), hidden);
+        box out = tensor(floats[i], 4, DIMS(1, QUERIES, HEADS_Q, WIDE), NULL);
+        aclTensorList *keys = CALL(aclCreateTensorList)((const aclTensor *const[]){tk.tensor}, 1);
+        aclTensorList *values = CALL(aclCreateTensorList)((const aclTensor *const[]){tv.tensor}, 1);
+        if (floats[i] == ACL_FLOAT) {
+            BROKEN(attention(&tq, keys, values, &mask, layout, &out), 161002);
+        } else {
+            ck_assert_int_eq(go("aclnnFusedInferAttentionScoreV2", attention(&tq, keys, values, &mask, layout, &out)),
+                             0);
+            expect_near(&out, y, bounds[i]);
+            BROKEN(attention(&tq, keys, values, &turned, layout, &out), 161002);
+            BROKEN(attention(&tq, keys, values, &mask, other, &out), 161002);
+            BROKEN(attention(&tq, keys, NULL, &mask, layout, &out), 161002);
+        }
+        tk.tensor = tv.tensor = NULL; /* the lists' */
+        CALL(aclDestroyTensorList)(keys);
+        CALL(aclDestroyTensorList)(values);
+        DROP(&tq, &tk, &tv, &mask, &turned, &out);
+    }
+    box_close(7);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = suite_open("ascend_sim_fused", 0);
+    suite_add(tests, queries_see_the_keys_that_are_not_hidden);
     suite_add(tests, halves_are_gate_and_up, rows_are_rotated, rotation_has_limits, rotation_has_gradients);
     return process_main();
 }
