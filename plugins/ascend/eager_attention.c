@@ -269,9 +269,9 @@ static void attention_mask(npu_run *r, const attention_job *job, attention_part 
     free(mask);
 }
 
-/* Scores of rows of that size are about 1 with the usual scale, 1 / sqrt(D). Where a model's are larger, rounding them to
- * 16 bits, as transformers does, changes probabilities by more than all other roundings, and the fused operator, which
- * keeps them in f32, is far from both. */
+/* Scores of rows of that size are about 1 with the usual scale, 1 / sqrt(D). Where a model's are larger, rounding them
+ * to 16 bits, as transformers does, changes probabilities by more than all other roundings, and the fused operator,
+ * which keeps them in f32, is far from both. */
 static bool scores_are_small(const attention_job *job)
 {
     return (double)job->scale * (double)job->scale * (double)job->d < 1.5;
@@ -287,7 +287,8 @@ static bool attention_fused(npu_run *r, const attention_job *job, const attentio
     tn_tensor key = npu_tokens(job->k, part->row, 1, span->first, keys);
     tn_tensor value = npu_tokens(job->v, part->row, 1, span->first, keys);
     tn_tensor o = npu_tokens(job->o, part->row, 1, part->first, part->count);
-    if (job->softcap != 0 || job->sinks || !scores_are_small(job) || !ascend_is_dense(&o) || !npu_attends(&query, &key, &value))
+    if (job->softcap != 0 || job->sinks || !scores_are_small(job) || !ascend_is_dense(&o) ||
+        !npu_attends(&query, &key, &value))
         return false;
     bool *hidden = span->masked ? malloc((size_t)(part->count * keys)) : NULL;
     void *kept = NULL;
