@@ -26,9 +26,8 @@ enum { KERNEL_CASES = sizeof kernel_cases / sizeof *kernel_cases };
 
 /* How far apart two right results may be: sums in another order, and roundings between the parts of a composition. Rows
  * of SELECTIVE_SCAN may be much shorter than the states that they come from. ATTENTION in 16 bits: eager rounds
- * products and scaled scores, half a unit each, of scores of up to 4 among those that are drawn, which is 4 units of a
- * probability, whose own rounding and the result's make 5; a device that keeps scores in f32 has none of it, and a row
- * whose values cancel to a third shows it as 15. */
+ * products and scaled scores, which a device that keeps them in f32 does not: half of what kernels have for the same,
+ * which plugins/cpu_attention/README.md derives. */
 static double tolerance_of(tn_op op, tn_dtype dtype)
 {
     static const struct {

@@ -130,7 +130,7 @@ void npu_swiglu_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor dx);
 /* y [B,T,N,D] = softmax(scale q k^T) v with heads of k and v [B,S,K,D] for groups of q's, where attends says so: dense,
  * of one type of 16 bits, and within the operator's limits. hidden: TN_BOOL, true where a key is not seen, [T,S], with
  * one token [B,S]; NULL: all are. A query that sees nothing has no defined result. f32 inside, how often it rounds on
- * the way is not written down. * */
+ * the way is not written down. */
 bool npu_attends(const tn_tensor *q, const tn_tensor *k, const tn_tensor *v);
 void npu_attend(npu_run *r, tn_tensor q, tn_tensor k, tn_tensor v, const tn_tensor *hidden, double scale, tn_tensor y);
 
