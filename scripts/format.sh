@@ -7,7 +7,7 @@ if ! command -v clang-format >/dev/null 2>&1; then
     [ "${1:-}" = --check ] # without --check there was work to do
     exit
 fi
-files=$(find core cli serve include plugins tests examples -name '*.[ch]' -not -path 'tests/data/*' | sort)
+files=$(find core cli serve include plugins python tests examples -name '*.[ch]' -not -path 'tests/data/*' | sort)
 if [ "${1:-}" != --check ]; then
     # shellcheck disable=SC2086 # our names hold no spaces
     exec clang-format -i $files
