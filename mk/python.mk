@@ -33,5 +33,5 @@ python-package: all $(EXTENSION)
 	  $(OBJCOPY) --strip-debug $$file $(PACKAGE_TO)/lib/$${file##*/} || exit; done
 	mv $(PACKAGE_TO)/lib/$(notdir $(EXTENSION)) $(PACKAGE_TO)
 
-check-python: python ## builds the wheel, installs it into a fresh environment and tests it there, with pytest from PyPI
+check-python: ## builds the wheel, installs it into an environment of its own and tests it there; pytest is from PyPI
 	@scripts/python.sh $(BUILD) '$(PYTHON)'

@@ -9,7 +9,7 @@
 set -u
 cc=${CC:-gcc}
 
-# What to look for (a header or a program) and its package on Debian, Fedora, Arch, openSUSE, Alpine.
+# What to look for (a header, a program or a module of Python) and its package on Debian, Fedora, Arch, openSUSE, Alpine.
 needed='
 program make               make           make                  make        make             make
 program pkg-config         pkg-config     pkgconf-pkg-config    pkgconf     pkg-config       pkgconf
@@ -52,6 +52,8 @@ program clang              clang          clang                 clang       clan
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
 program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck
 program llvm-cov           llvm           llvm                  llvm        llvm             llvm
+program python3-config     python3-dev    python3-devel         python      python3-devel    python3-dev
+module  ensurepip          python3-venv   python3               python      python3          python3
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program valgrind           valgrind       valgrind              valgrind    valgrind         valgrind
 '
@@ -90,6 +92,7 @@ has() {
     case $1 in
     program) command -v "$2" >/dev/null 2>&1 ;;
     header) [ -n "$have_headers" ] || has_headers "$2" ;;
+    module) python3 -c "import $2" >/dev/null 2>&1 ;;
     esac
 }
 

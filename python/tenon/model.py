@@ -103,6 +103,8 @@ class Model:
     ) -> None:
         if progress is not None and not callable(progress):
             raise TypeError("progress: give what can be called with (what, done, total)")
+        if threads < 0:
+            raise UsageError(-2, "threads", f"{threads}; give 1 or more, or 0 for one per core")
         name = os.fsdecode(path)
         if revision is not None:
             if os.path.exists(name):
