@@ -29,6 +29,7 @@ if [ "$(cat "$env/whole" 2>/dev/null)" != "$("$python" -VV)" ]; then
 fi
 # Neither make above this one nor an environment of the caller's has a say in what is built.
 unset MAKEFLAGS MFLAGS MAKELEVEL PYTHONPATH PYTHONHOME
+export PYTHONDONTWRITEBYTECODE=1
 PATH=$env/bin:$PATH BUILD=$build
 export PATH BUILD
 rm -rf "$place/wheel"

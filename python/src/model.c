@@ -164,23 +164,25 @@ static PyObject *remarks(const tn_report *report)
 
 static PyObject *facts(const tn_model_info *i, const tn_report *report)
 {
-    return Py_BuildValue("{s:N, s:s, s:s, s:s, s:s, s:s, s:L, s:L, s:L, s:L, s:L, s:O, s:s}", "remarks",
-                         remarks(report), "folder", i->folder, "model_type", i->model_type, "class_name", i->class_name,
-                         "dtype", tn_dtype_name(i->dtype), "device", i->device, "vocab", (long long)i->vocab, "hidden",
-                         (long long)i->hidden, "layers", (long long)i->layers, "max_positions",
-                         (long long)i->max_positions, "parameters", (long long)i->parameters, "unbounded",
-                         i->unbounded ? Py_True : Py_False, "kernels", report->summary);
+    return Py_BuildValue("{s:N, s:N, s:s, s:s, s:s, s:s, s:L, s:L, s:L, s:L, s:L, s:O, s:s}", "remarks",
+                         remarks(report), "folder", PyUnicode_DecodeFSDefault(i->folder), "model_type", i->model_type,
+                         "class_name", i->class_name, "dtype", tn_dtype_name(i->dtype), "device", i->device, "vocab",
+                         (long long)i->vocab, "hidden", (long long)i->hidden, "layers", (long long)i->layers,
+                         "max_positions", (long long)i->max_positions, "parameters", (long long)i->parameters,
+                         "unbounded", i->unbounded ? Py_True : Py_False, "kernels", report->summary);
 }
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *names)
 {
     static char *const known[] = {"path", "dtype", "device", "threads", "kernels", "plugins", "progress", NULL};
     opening o = {0};
-    PyObject *progress = Py_None;
+    PyObject *progress = Py_None, *path, *plugins;
     tn_error err = TN_ERROR_INIT;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "szzizsO", (char **)known, &o.path, &o.dtype, &o.device,
-                                     &o.threads, &o.kernels, &o.plugins, &progress))
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "SzzizSO", (char **)known, &path, &o.dtype, &o.device,
+                                     &o.threads, &o.kernels, &plugins, &progress))
         return NULL;
+    o.path = PyBytes_AsString(path);
+    o.plugins = PyBytes_AsString(plugins);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     model_object *m = (model_object *)alloc(type, 0);
     if (!m || !(m->lock = PyThread_allocate_lock())) {

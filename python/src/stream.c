@@ -132,7 +132,7 @@ static bool go_on(stream_object *s, int64_t most, char **text, size_t *text_leng
     size_t length = 0;
     call_begin(&c);
     s->call = &c;
-    tn_status status = linked ? TN_OK : begin(s, &err);
+    tn_status status = linked || s->stop ? TN_OK : begin(s, &err);
     for (int64_t i = 0; i < most && !s->stop && status == TN_OK; i++) {
         status = call_goes_on(&c) ? step(s, &err) : TN_E_CANCELLED;
         if (status != TN_OK || s->length == 0)
@@ -228,12 +228,16 @@ static tn_status take_stops(stream_object *s, PyObject *stops, tn_error *err)
         return TN_OK;
     const char **texts = calloc((size_t)count, sizeof *texts);
     bool good = texts;
-    for (Py_ssize_t i = 0; i < count && good; i++)
-        good = (texts[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(stops, i), NULL)) != NULL;
+    for (Py_ssize_t i = 0, length; i < count && good; i++) {
+        texts[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(stops, i), &length);
+        good = texts[i] && strlen(texts[i]) == (size_t)length;
+        if (texts[i] && !good)
+            tn_fail(err, TN_E_USAGE, "stop", "a stop text holds a NUL");
+    }
     if (good)
         s->stops = tn_stop_text_new(texts, (size_t)count, err);
     free(texts);
-    return s->stops ? TN_OK : tn_fail(err, TN_E_MEMORY, "stop", "out of memory");
+    return s->stops ? TN_OK : tn_fail(err, TN_E_MEMORY, "stop", "out of memory"); /* the first error counts */
 }
 
 /* The prompt with room for the answer. */

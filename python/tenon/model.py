@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,8 +113,22 @@ class Model:
             name = f"{name}@{revision}"
         self._progress = progress
         self._text: bool | None = None  # is there a tokenizer? None: nobody asked
-        self._m = _tenon.Model(name, None if dtype is None else str(dtype), None if device is None else str(device), threads, _spec(kernels), _PLUGINS, progress)
-        for remark in self._m.facts["remarks"]:
+        if "\0" in name:
+            raise ValueError("path: it holds a NUL")
+        self._m = _tenon.Model(os.fsencode(name), None if dtype is None else str(dtype), None if device is None else str(device), threads, _spec(kernels), os.fsencode(_PLUGINS), progress)
+        facts = self._m.facts
+        self.folder: str = facts["folder"]  # where the checkpoint lies
+        self.model_type: str = facts["model_type"]  # as in config.json
+        self.class_name: str = facts["class_name"]  # of transformers
+        self.dtype: str = facts["dtype"]  # that it computes with: "f32", "bf16", "f16"
+        self.device: str = facts["device"]
+        self.vocab: int = facts["vocab"]
+        self.hidden: int = facts["hidden"]  # width of the hidden states
+        self.layers: int = facts["layers"]
+        self.max_positions: int = facts["max_positions"]
+        self.unbounded: bool = facts["unbounded"]  # max_positions is no bound: frequencies follow the length
+        self.kernels: str = facts["kernels"]  # what was applied, a line
+        for remark in facts["remarks"]:
             warnings.warn(remark, RuntimeWarning, stacklevel=2)
         _notices.tell()
 
@@ -130,19 +143,7 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        f = self._m.facts
-        return f"<tenon.Model {f['class_name']} {f['dtype']} on {f['device']}, {f['folder']}>"
-
-    folder = property(lambda self: self._m.facts["folder"], doc="Where the checkpoint lies.")
-    model_type = property(lambda self: self._m.facts["model_type"], doc="As in config.json.")
-    class_name = property(lambda self: self._m.facts["class_name"], doc="Of transformers.")
-    dtype = property(lambda self: self._m.facts["dtype"], doc='What it computes with: "f32", "bf16", "f16".')
-    device = property(lambda self: self._m.facts["device"], doc="The name of the device.")
-    vocab = property(lambda self: self._m.facts["vocab"], doc="Tokens that it knows.")
-    hidden = property(lambda self: self._m.facts["hidden"], doc="Width of the hidden states.")
-    layers = property(lambda self: self._m.facts["layers"], doc="How many it has.")
-    max_positions = property(lambda self: self._m.facts["max_positions"], doc="That it is made for.")
-    kernels = property(lambda self: self._m.facts["kernels"], doc="What was applied, a line.")
+        return f"<tenon.Model {self.class_name} {self.dtype} on {self.device}, {self.folder}>"
 
     # ---- text and tokens
 
@@ -193,7 +194,7 @@ class Model:
             top_p=pick("top_p", top_p),
             min_p=pick("min_p", min_p),
             repetition_penalty=pick("repetition_penalty", repetition_penalty),
-            seed=secrets.randbits(32) if seed is None else seed,
+            seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
             ignore_eos=ignore_eos,
             stop=stops,
             context=context,
@@ -263,7 +264,7 @@ class Model:
         """exp of the mean negative log-likelihood of all tokens but the first, as `tenon perplexity` has it: the text is
         encoded without special tokens and cut into windows (of 256 tokens), each with nothing before it."""
         ids = self.encode(text, special=False) if isinstance(text, str) else _lists(text)
-        most = 0 if self._m.facts["unbounded"] else self.max_positions
+        most = 0 if self.unbounded else self.max_positions
         total, count = self._m.perplexity(ids, window if window is not None else min(256, most) if most > 0 else 256)
         _notices.tell()
         return math.exp(total / count)

@@ -122,6 +122,7 @@ def test_wrong_calls(llama, demo):
         (tenon.UsageError, "tokenizer", lambda: llama.generate([1], stop="x")),
         (TypeError, None, lambda: demo.generate([1], stop=[1])),
         (tenon.UsageError, None, lambda: demo.generate([1], stop=[""])),
+        (tenon.UsageError, "NUL", lambda: demo.generate([1], stop="a\0b")),
         (tenon.InputError, "tokenizer", lambda: llama.generate("a text")),
         (tenon.InputError, "512", lambda: demo.generate([1] * 513)),
         (tenon.UsageError, "mask", lambda: llama.logits([1, 2], mask=[1])),
@@ -153,6 +154,15 @@ def test_wrong_models(tmp_path):
         with pytest.raises(error, match=words) as e:
             use()
         assert "\n" not in str(e.value)
+
+
+def test_name_of_bytes(tmp_path):
+    """Folders have names of bytes, which need not be text."""
+    folder = os.fsencode(tmp_path) + b"/\xff m"
+    os.symlink(os.fsencode(TOP / "models/demo"), folder)
+    for path in (folder, os.fsdecode(folder)):
+        with tenon.Model(path, kernels="none") as model:
+            assert os.path.samefile(model.folder, folder) and model.generate("And", max_tokens=1).text
 
 
 def test_dtypes():
