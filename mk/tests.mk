@@ -313,7 +313,7 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
 coverage: ## which lines of core the tests run, with clang; FOLDERS='text plugin' runs those of tests/ only
 	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
 
-lint: ## looks through core, cli, serve and plugins with cppcheck
+lint: ## looks through core, cli, serve, plugins and the Python package with cppcheck
 	@scripts/lint.sh $(BUILD)/lint
 lint-tidy: ## the same with clang-tidy (.clang-tidy), and the examples; FILES='core/text/*.c' for some
 	@CC='$(CC)' scripts/tidy.sh $(BUILD)/lint-tidy '$(PKG_CFLAGS)' $(FILES)

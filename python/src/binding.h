@@ -77,9 +77,9 @@ typedef struct model_object {
     tn_model_info info;
     PyObject *facts; /* what of info and of opening is for Python                                        */
     session_link *sessions;
-    PyThread_type_lock lock; /* one thread at a time                                                    */
-    bool taken;
-    unsigned long thread; /* that took it last, and the process                                           */
+    bool taken;              /* by a thread; looked at with the interpreter's lock                      */
+    PyThread_type_lock lock; /* held while it is, for others to wait at                                 */
+    unsigned long thread;    /* that took it last, and the process                                       */
     long process;
     PyObject *progress; /* of the call that goes on; borrowed, or NULL                                   */
     call *call;         /* that goes on                                                               */

@@ -10,17 +10,19 @@ static PyTypeObject *model_type;
 
 /* ---- one thread at a time ----------------------------------------------------------------------- */
 
-/* Waits for the lock. After a fork nobody is left to give it back. */
+/* Waits until nobody has the model. After a fork nobody may be left to give it back. */
 static bool wait_for(model_object *m)
 {
-    while (PyThread_acquire_lock(m->lock, NOWAIT_LOCK) == 0) {
+    while (m->taken) {
+        call c;
         if (m->process != (long)getpid()) {
             errors_fail(TN_E_USAGE, "model", "another thread used it when the process was forked; open it again here");
             return false;
         }
-        int got;
-        Py_BEGIN_ALLOW_THREADS got = PyThread_acquire_lock_timed(m->lock, 50000, 0) == PY_LOCK_ACQUIRED;
-        Py_END_ALLOW_THREADS if (got) return true;
+        call_begin(&c);
+        if (PyThread_acquire_lock_timed(m->lock, 50000, 0) == PY_LOCK_ACQUIRED)
+            PyThread_release_lock(m->lock);
+        call_end(&c);
         if (PyErr_CheckSignals() != 0)
             return false;
     }
@@ -36,13 +38,21 @@ bool model_take(model_object *m)
     if (!wait_for(m))
         return false;
     if (!m->model) {
-        PyThread_release_lock(m->lock);
         errors_fail(TN_E_USAGE, "model", "it is closed; open it again");
         return false;
+    }
+    if (m->process != (long)getpid()) { /* a thread that waited in the parent may have the lock             */
+        PyThread_type_lock own = PyThread_allocate_lock();
+        if (!own) {
+            PyErr_NoMemory();
+            return false;
+        }
+        m->lock = own;
     }
     m->taken = true;
     m->thread = PyThread_get_thread_ident();
     m->process = (long)getpid();
+    PyThread_acquire_lock(m->lock, WAIT_LOCK); /* of one that waits, if at all, and gives it back at once      */
     return true;
 }
 
@@ -191,6 +201,7 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *na
     }
     call c;
     m->progress = progress == Py_None ? NULL : progress;
+    m->process = (long)getpid();
     m->call = &c;
     call_begin(&c);
     tn_status status = open_model(m, &o, &err);
@@ -239,7 +250,11 @@ static PyObject *model_close(PyObject *self, PyObject *none)
         Py_RETURN_NONE;
     if (!model_take(m))
         return NULL;
+    free_sessions(m, true); /* streams look at these with the interpreter's lock                            */
+    call c;
+    call_begin(&c);
     close_all(m);
+    call_end(&c);
     model_give(m);
     Py_RETURN_NONE;
 }

@@ -17,7 +17,7 @@ typedef struct stream_object {
     const char *stop; /* why it ended; NULL: it goes on                                                */
     char *piece;      /* text that the last token brought; owned                                         */
     size_t length, room;
-    call *call;
+    call call; /* that goes on                                                                      */
 } stream_object;
 
 static PyTypeObject *stream_type;
@@ -70,10 +70,10 @@ static tn_status flush_text(stream_object *s, tn_error *err)
 
 static int on_prompt(void *ctx, int64_t done, int64_t total)
 {
-    const stream_object *s = ctx;
+    stream_object *s = ctx;
     (void)done;
     (void)total;
-    return !call_goes_on(s->call);
+    return !call_goes_on(&s->call);
 }
 
 /* One more token. With the model taken, and its text in piece. */
@@ -124,17 +124,15 @@ static tn_status begin(stream_object *s, tn_error *err)
 static bool go_on(stream_object *s, int64_t most, char **text, size_t *text_length)
 {
     tn_error err = TN_ERROR_INIT;
-    call c;
     if (!model_take(s->m))
         return false;
     bool linked = s->link;
     char *all = NULL;
     size_t length = 0;
-    call_begin(&c);
-    s->call = &c;
+    call_begin(&s->call);
     tn_status status = linked || s->stop ? TN_OK : begin(s, &err);
     for (int64_t i = 0; i < most && !s->stop && status == TN_OK; i++) {
-        status = call_goes_on(&c) ? step(s, &err) : TN_E_CANCELLED;
+        status = call_goes_on(&s->call) ? step(s, &err) : TN_E_CANCELLED;
         if (status != TN_OK || s->length == 0)
             continue;
         char *grown = realloc(all, length + s->length);
@@ -144,8 +142,7 @@ static bool go_on(stream_object *s, int64_t most, char **text, size_t *text_leng
             memcpy((all = grown) + length, s->piece, s->length);
         length += grown ? s->length : 0;
     }
-    call_end(&c);
-    s->call = NULL;
+    call_end(&s->call);
     if (!linked && s->link) {
         s->link->next = s->m->sessions;
         s->m->sessions = s->link;
