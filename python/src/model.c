@@ -120,7 +120,7 @@ static tn_status choose_plugins(tn_config *config, const char *own, tn_error *er
 }
 
 typedef struct opening {
-    const char *path, *dtype, *device, *kernels, *plugins;
+    const char *path, *revision, *dtype, *device, *kernels, *plugins;
     int threads;
     tn_report *report;
 } opening;
@@ -146,7 +146,10 @@ static tn_status open_model(model_object *m, opening *o, tn_error *err)
                                       .progress = on_progress,
                                       .progress_ctx = m,
                                       .applying = on_progress};
-    m->model = tn_model_open(o->path, &options, err);
+    char *found = o->revision ? tn_hub_folder(o->path, o->revision, err) : NULL;
+    if (found || !o->revision)
+        m->model = tn_model_open(found ? found : o->path, &options, err);
+    free(found);
     status = m->model ? tn_apply_kernels(m->model, m->config, NULL, &o->report, err) : err->code;
     m->info.size = sizeof m->info;
     return status == TN_OK ? tn_model_get_info(m->model, &m->info) : status;
@@ -184,12 +187,13 @@ static PyObject *facts(const tn_model_info *i, const tn_report *report)
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *names)
 {
-    static char *const known[] = {"path", "dtype", "device", "threads", "kernels", "plugins", "progress", NULL};
+    static char *const known[] = {"path",    "revision", "dtype",    "device", "threads",
+                                  "kernels", "plugins",  "progress", NULL};
     opening o = {0};
     PyObject *progress = Py_None, *path, *plugins;
     tn_error err = TN_ERROR_INIT;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "SzzizSO", (char **)known, &path, &o.dtype, &o.device,
-                                     &o.threads, &o.kernels, &plugins, &progress))
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "SzzzizSO", (char **)known, &path, &o.revision, &o.dtype,
+                                     &o.device, &o.threads, &o.kernels, &plugins, &progress))
         return NULL;
     o.path = PyBytes_AsString(path);
     o.plugins = PyBytes_AsString(plugins);

@@ -105,17 +105,15 @@ class Model:
         if threads < 0:
             raise UsageError(-2, "threads", f"{threads}; give 1 or more, or 0 for one per core")
         name = os.fsdecode(path)
-        if revision is not None:
-            if os.path.exists(name):
-                raise UsageError(-2, name, "is a folder, and has no revisions; leave revision out")
-            if "@" in name:
-                raise UsageError(-2, name, "names a revision already; leave one of them out")
-            name = f"{name}@{revision}"
+        if revision is not None and os.path.exists(name):
+            raise UsageError(-2, name, "is a folder, and has no revisions; leave revision out")
+        if revision is not None and "@" in name:
+            raise UsageError(-2, name, "names a revision already; leave one of them out")
         self._progress = progress
         self._text: bool | None = None  # is there a tokenizer? None: nobody asked
         if "\0" in name:
             raise ValueError("path: it holds a NUL")
-        self._m = _tenon.Model(os.fsencode(name), None if dtype is None else str(dtype), None if device is None else str(device), threads, _spec(kernels), os.fsencode(_PLUGINS), progress)
+        self._m = _tenon.Model(os.fsencode(name), revision, None if dtype is None else str(dtype), None if device is None else str(device), threads, _spec(kernels), os.fsencode(_PLUGINS), progress)
         facts = self._m.facts
         self.folder: str = facts["folder"]  # where the checkpoint lies
         self.model_type: str = facts["model_type"]  # as in config.json

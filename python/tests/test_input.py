@@ -203,5 +203,7 @@ def test_hub(tmp_path, monkeypatch):
         assert os.path.samefile(model.folder, TOP / "models/demo")
         assert model.generate("And", max_tokens=2, temperature=0).text  # the tokenizer is found, too
         model.close()
-    with pytest.raises(tenon.InputError, match="hf download org/some"):
-        tenon.Model("org/some")
+    for name, revision, words in (("org/some", None, "hf download org/some"), ("org/some", "v9", "v9"), ("org/some", "../v2", ""), ("../org/some", "v2", ""), ("org/other", "v2", "org/other")):
+        with pytest.raises(tenon.InputError, match=words or None) as e:
+            tenon.Model(name, revision=revision)
+        assert "\n" not in str(e.value)

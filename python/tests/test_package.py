@@ -82,3 +82,11 @@ def test_program_pipe():
             child.stdout.close()
             status.append(child.wait())
     assert status[0] == status[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_pages(page):
+    """What the pages show works."""
+    code = re.search(r"```python\n(.*?)```", (TOP / page).read_text(), re.S)[1].replace('"MODEL"', '"models/demo"')
+    out = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0 and len(out.stdout.split()) > 10, out.stderr
