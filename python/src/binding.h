@@ -99,6 +99,13 @@ void model_drop(model_object *m, session_link *link);
 PyObject *run_batch(PyObject *self, PyObject *arguments);      /* (ids, mask, hidden): a Tensor              */
 PyObject *run_perplexity(PyObject *self, PyObject *arguments); /* (ids, window): (sum, count)                 */
 
+/* ---- text.c ------------------------------------------------------------------------------------- */
+
+PyObject *text_open_tokenizer(PyObject *self, PyObject *none);
+PyObject *text_encode(PyObject *self, PyObject *arguments); /* (text, special): a list                       */
+PyObject *text_decode(PyObject *self, PyObject *arguments); /* (ids, skip_special): a str                    */
+PyObject *text_render(PyObject *self, PyObject *arguments); /* (messages, tools, variables, answered): a str */
+
 /* ---- stream.c: token by token ------------------------------------------------------------------ */
 
 bool stream_add(PyObject *module);

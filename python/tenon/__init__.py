@@ -3,10 +3,36 @@
 import os as _os
 
 from ._tenon import Tensor, version as __version__
-from .errors import CancelledError, DeclinedError, Error, InputError, InternalError, KernelError, MemoryError, UsageError, VerifyError
+from .errors import (
+    CancelledError,
+    DeclinedError,
+    Error,
+    InputError,
+    InternalError,
+    KernelError,
+    MemoryError,
+    UsageError,
+    VerifyError,
+)
 from .model import Generation, Model, Token
 
-__all__ = ["Model", "Generation", "Token", "Tensor", "include_dir", "library_dir", "Error", "CancelledError", "DeclinedError", "InputError", "InternalError", "KernelError", "MemoryError", "UsageError", "VerifyError"]
+__all__ = [
+    "Model",
+    "Generation",
+    "Token",
+    "Tensor",
+    "include_dir",
+    "library_dir",
+    "Error",
+    "CancelledError",
+    "DeclinedError",
+    "InputError",
+    "InternalError",
+    "KernelError",
+    "MemoryError",
+    "UsageError",
+    "VerifyError",
+]
 
 
 def include_dir() -> str:

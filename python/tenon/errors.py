@@ -1,6 +1,7 @@
 """What went wrong: a class for each status of the library (include/tenon/error.h)."""
 
 import builtins
+from typing import Any
 
 
 class Error(Exception):
@@ -39,7 +40,7 @@ class InputError(Error):
 class VerifyError(Error):
     """Numbers outside of their tolerance."""
 
-    rows: list = []  # of Model.verify: what it found
+    rows: list[dict[str, Any]] = []  # of Model.verify: what it found
 
 
 class MemoryError(Error, builtins.MemoryError):
@@ -50,7 +51,16 @@ class CancelledError(Error):
     """A callback asked to stop."""
 
 
-_classes = {1: DeclinedError, -1: InternalError, -2: UsageError, -3: KernelError, -4: InputError, -5: VerifyError, -6: MemoryError, -7: CancelledError}
+_classes = {
+    1: DeclinedError,
+    -1: InternalError,
+    -2: UsageError,
+    -3: KernelError,
+    -4: InputError,
+    -5: VerifyError,
+    -6: MemoryError,
+    -7: CancelledError,
+}
 
 
 def of(code: int, where: str, message: str) -> Error:

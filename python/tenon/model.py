@@ -36,7 +36,7 @@ class Generation(NamedTuple):
         return self.text if self.text is not None else " ".join(map(str, self.ids))
 
 
-def _lists(ids: Ids, what: str = "ids") -> list:
+def _lists(ids: Any, what: str = "ids") -> list[Any]:
     """Lists, tuples, what has a buffer and what has __dlpack__, as lists."""
     if isinstance(ids, (str, bytes, Mapping)):
         raise TypeError(f"{what}: {type(ids).__name__} is no list of integers")
@@ -92,7 +92,7 @@ class Model:
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: str | bytes | os.PathLike[Any],
         dtype: Any = None,
         device: Any = None,
         threads: int = 0,
@@ -113,7 +113,16 @@ class Model:
         self._text: bool | None = None  # is there a tokenizer? None: nobody asked
         if "\0" in name:
             raise ValueError("path: it holds a NUL")
-        self._m = _tenon.Model(os.fsencode(name), revision, None if dtype is None else str(dtype), None if device is None else str(device), threads, _spec(kernels), os.fsencode(_PLUGINS), progress)
+        self._m = _tenon.Model(
+            os.fsencode(name),
+            revision,
+            None if dtype is None else str(dtype),
+            None if device is None else str(device),
+            threads,
+            _spec(kernels),
+            os.fsencode(_PLUGINS),
+            progress,
+        )
         facts = self._m.facts
         self.folder: str = facts["folder"]  # where the checkpoint lies
         self.model_type: str = facts["model_type"]  # as in config.json
@@ -170,12 +179,25 @@ class Model:
         self._tokenizer(True)
         return self._m.decode(_lists(ids), skip_special)
 
-    def _ids(self, given: Any) -> list:
+    def _ids(self, given: Any) -> list[Any]:
         return self.encode(given) if isinstance(given, str) else _lists(given)
 
     # ---- generating
 
-    def _stream(self, ids: list, max_tokens: int = 64, temperature: float | None = None, top_p: float | None = None, top_k: int | None = None, min_p: float | None = None, repetition_penalty: float | None = None, seed: int | None = None, ignore_eos: bool = False, stop: str | Sequence[str] | None = None, context: int = 0) -> _tenon.Stream:
+    def _stream(
+        self,
+        ids: list[Any],
+        max_tokens: int = 64,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        ignore_eos: bool = False,
+        stop: str | Sequence[str] | None = None,
+        context: int = 0,
+    ) -> _tenon.Stream:
         text = self._tokenizer(False)
         own = self._m.sampling()
         stops = [stop] if isinstance(stop, str) else list(stop or [])
@@ -183,19 +205,21 @@ class Model:
             raise UsageError(-2, "stop", "the model has no tokenizer, and so no texts to look in")
         if stop is None and text and not ignore_eos:
             stops = own["stop"]
-        pick = lambda name, value: own[name] if value is None else value
+        given: dict[str, Any] = {
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+        }
         return self._m.stream(
             ids=ids,
             max_tokens=max_tokens,
-            temperature=pick("temperature", temperature),
-            top_k=pick("top_k", top_k),
-            top_p=pick("top_p", top_p),
-            min_p=pick("min_p", min_p),
-            repetition_penalty=pick("repetition_penalty", repetition_penalty),
             seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
             ignore_eos=ignore_eos,
             stop=stops,
             context=context,
+            **{name: own[name] if value is None else value for name, value in given.items()},
         )
 
     @staticmethod
@@ -223,7 +247,16 @@ class Model:
         """The same token by token. It may be left at any time, and the model used in between."""
         return self._tokens(self._stream(self._ids(prompt), max_tokens, **drawing))
 
-    def chat(self, messages: str | Sequence[Mapping[str, Any]], max_tokens: int = 64, *, stream: bool = False, tools: Sequence[Any] | None = None, variables: Mapping[str, Any] | None = None, **drawing: Any) -> Any:
+    def chat(
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        max_tokens: int = 64,
+        *,
+        stream: bool = False,
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **drawing: Any,
+    ) -> Any:
         """Answers a conversation by the checkpoint's chat template; where its last message is the assistant's, goes on
         with that. messages: [{"role": "user", "content": "..."}, ...], or a text of the user's. stream: tokens, as
         stream gives them."""
@@ -237,9 +270,16 @@ class Model:
                 raise InputError(-4, "messages", f"message {i} has no role; give {{'role': ..., 'content': ...}}")
             for part in m["content"] if isinstance(m.get("content"), list) else ():
                 if not isinstance(part, Mapping) or part.get("type") != "text":
-                    raise InputError(-4, "messages", f"message {i} has a part that is no text; the program takes pictures and sounds")
+                    raise InputError(
+                        -4, "messages", f"message {i} has a part that is no text; the program takes pictures and sounds"
+                    )
         answered = messages[-1]["role"] == "assistant"
-        text = self._m.render(json.dumps(messages), None if tools is None else json.dumps(list(tools)), None if variables is None else json.dumps(dict(variables)), answered)
+        text = self._m.render(
+            json.dumps(messages),
+            None if tools is None else json.dumps(list(tools)),
+            None if variables is None else json.dumps(dict(variables)),
+            answered,
+        )
         made = self._stream(self.encode(text, special=False), max_tokens, **drawing)
         return self._tokens(made) if stream else self._all(made)
 
@@ -259,8 +299,8 @@ class Model:
         return self._run(ids, mask, True)
 
     def perplexity(self, text: str | Ids, window: int | None = None) -> float:
-        """exp of the mean negative log-likelihood of all tokens but the first, as `tenon perplexity` has it: the text is
-        encoded without special tokens and cut into windows (of 256 tokens), each with nothing before it."""
+        """exp of the mean negative log-likelihood of all tokens but the first, as `tenon perplexity` has it: the text
+        is encoded without special tokens and cut into windows (of 256 tokens), each with nothing before it."""
         ids = self.encode(text, special=False) if isinstance(text, str) else _lists(text)
         most = 0 if self.unbounded else self.max_positions
         total, count = self._m.perplexity(ids, window if window is not None else min(256, most) if most > 0 else 256)
@@ -276,7 +316,7 @@ class Model:
             raise ValueError(f"format is one of {', '.join(_FORMATS)}, and not {format!r}")
         return self._m.explain(_spec(kernels), _FORMATS[format], self._progress)
 
-    def verify(self, kernels: Any = None) -> list[dict]:
+    def verify(self, kernels: Any = None) -> list[dict[str, Any]]:
         """Runs every kernel at every site that it matches against the plain implementation, on the model's own weights:
         a row for each kernel and operation. VerifyError, whose rows are these: one is outside its tolerance."""
         rows, failure = self._m.verify(_spec(kernels), self._progress)

@@ -1,5 +1,6 @@
-"""Tests of the package without torch, on models of the tree. What is compared bit for bit, with what the program says, is computed without
-kernels, whose choice is the machine's; the others' figures are those of `tenon verify` and of the tests in C."""
+"""Tests of the package without torch, on models of the tree. What is compared bit for bit, with what the program says, is
+computed without kernels, whose choice is the machine's; the others' figures are those of `tenon verify` and of the tests
+in C."""
 
 import json
 import os
@@ -23,7 +24,9 @@ def surroundings(tmp_path_factory):
 @pytest.fixture
 def program():
     def run(*arguments, **more):
-        return subprocess.run([sys.executable, "-m", "tenon", *map(str, arguments)], capture_output=True, text=True, timeout=120, **more)
+        return subprocess.run(
+            [sys.executable, "-m", "tenon", *map(str, arguments)], capture_output=True, text=True, timeout=120, **more
+        )
 
     return run
 
@@ -54,7 +57,9 @@ def read(file):
         if name != "__metadata__":
             begin, end = about["data_offsets"]
             letter = {"F32": "f", "I64": "q"}[about["dtype"]]
-            found[name] = tuple(about["shape"]), struct.unpack_from(f"<{(end - begin) // struct.calcsize(letter)}{letter}", data, 8 + size + begin)
+            found[name] = tuple(about["shape"]), struct.unpack_from(
+                f"<{(end - begin) // struct.calcsize(letter)}{letter}", data, 8 + size + begin
+            )
     return found
 
 
@@ -63,7 +68,9 @@ def write(file, **rows):
     head, data = {}, b""
     for name, value in rows.items():
         flat = [i for row in value for i in row]
-        head[name] = dict(dtype="I64", shape=[len(value), len(value[0])], data_offsets=[len(data), len(data) + 8 * len(flat)])
+        head[name] = dict(
+            dtype="I64", shape=[len(value), len(value[0])], data_offsets=[len(data), len(data) + 8 * len(flat)]
+        )
         data += struct.pack(f"<{len(flat)}q", *flat)
     text = json.dumps(head).encode()
     pathlib.Path(file).write_bytes(struct.pack("<Q", len(text)) + text + data)

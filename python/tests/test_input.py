@@ -56,7 +56,11 @@ def test_dlpack_in(llama, want):
         wide[:, ::2] = ROWS
         for form in (numpy.array(ROWS, kind), numpy.asfortranarray(numpy.array(ROWS, kind)), wide[:, ::2]):
             assert llama.logits(Strange(form)).tolist() == want
-    for bad, error in ((numpy.zeros(3, "float32"), TypeError), (numpy.zeros(3, "int16"), TypeError), (numpy.zeros((1, 1, 1), "int64"), ValueError)):
+    for bad, error in (
+        (numpy.zeros(3, "float32"), TypeError),
+        (numpy.zeros(3, "int16"), TypeError),
+        (numpy.zeros((1, 1, 1), "int64"), ValueError),
+    ):
         with pytest.raises(error):
             llama.logits(Strange(bad))
 
@@ -203,7 +207,13 @@ def test_hub(tmp_path, monkeypatch):
         assert os.path.samefile(model.folder, TOP / "models/demo")
         assert model.generate("And", max_tokens=2, temperature=0).text  # the tokenizer is found, too
         model.close()
-    for name, revision, words in (("org/some", None, "hf download org/some"), ("org/some", "v9", "v9"), ("org/some", "../v2", ""), ("../org/some", "v2", ""), ("org/other", "v2", "org/other")):
+    for name, revision, words in (
+        ("org/some", None, "hf download org/some"),
+        ("org/some", "v9", "v9"),
+        ("org/some", "../v2", ""),
+        ("../org/some", "v2", ""),
+        ("org/other", "v2", "org/other"),
+    ):
         with pytest.raises(tenon.InputError, match=words or None) as e:
             tenon.Model(name, revision=revision)
         assert "\n" not in str(e.value)

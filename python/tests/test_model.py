@@ -23,7 +23,14 @@ def rows_of(golden, name):
 
 
 def test_facts(demo):
-    assert (demo.model_type, demo.vocab, demo.hidden, demo.layers, demo.dtype, demo.device) == ("qwen3_moe", 2048, 192, 4, "f32", "cpu")
+    assert (demo.model_type, demo.vocab, demo.hidden, demo.layers, demo.dtype, demo.device) == (
+        "qwen3_moe",
+        2048,
+        192,
+        4,
+        "f32",
+        "cpu",
+    )
     assert demo.folder == str(TOP / "models/demo")
     assert "Qwen3MoeForCausalLM" in repr(demo)
 
@@ -43,7 +50,10 @@ def test_text(demo, program):
     assert demo.decode(demo.encode(PROMPT)) == PROMPT
 
 
-@pytest.mark.parametrize("drawing", [dict(seed=7), dict(seed=8, temperature=1.5, top_k=0, top_p=1.0), dict(seed=9, repetition_penalty=1.3, min_p=0.1)])
+@pytest.mark.parametrize(
+    "drawing",
+    [dict(seed=7), dict(seed=8, temperature=1.5, top_k=0, top_p=1.0), dict(seed=9, repetition_penalty=1.3, min_p=0.1)],
+)
 def test_drawing(demo, program, drawing):
     """What generation_config.json says counts where nothing is given, and a penalty sees all that came."""
     options = [x for k, v in drawing.items() for x in (f"--{k.replace('_', '-')}", v)]
@@ -69,7 +79,9 @@ def test_stop(demo):
 def test_ends(demo, tmp_path):
     result = demo.generate([1, 2, 3], max_tokens=100, temperature=0, context=10)
     assert result.stop == "context" and len(result.ids) == 8
-    assert demo.generate([1] * 510, max_tokens=50, temperature=0, ignore_eos=True).stop == "context"  # it is made for 512
+    assert (
+        demo.generate([1] * 510, max_tokens=50, temperature=0, ignore_eos=True).stop == "context"
+    )  # it is made for 512
     want = demo.generate(PROMPT, max_tokens=12, temperature=0)
     shutil.copytree(demo.folder, tmp_path / "m")
     for name in ("config.json", "generation_config.json"):
@@ -97,7 +109,12 @@ def test_logits(llama, golden, program, tmp_path):
     longer = [ids[0] * 15, ids[0][::-1] * 15]  # more than are computed at once
     for rows in (ids, longer):
         write(tmp_path / "in", input_ids=rows)
-        assert program("logits", llama.folder, "--input", tmp_path / "in", "--output", tmp_path / "out", "--hidden", *EXACT).returncode == 0
+        assert (
+            program(
+                "logits", llama.folder, "--input", tmp_path / "in", "--output", tmp_path / "out", "--hidden", *EXACT
+            ).returncode
+            == 0
+        )
         said = read(tmp_path / "out")
         out, hidden = llama.logits(rows), llama.embeddings(rows)
         assert (out.shape, hidden.shape) == (said["logits"][0], said["hidden.2"][0])
@@ -131,16 +148,26 @@ def test_perplexity(demo, program, tmp_path):
 
 def test_chat(tmp_path, demo):
     shutil.copytree(demo.folder, tmp_path / "m")
-    (tmp_path / "m/chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}{{ tone }}")
+    (tmp_path / "m/chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}{{ tone }}"
+    )
     with tenon.Model(tmp_path / "m", dtype="f32", kernels="none") as model:
         want = demo.generate("user: Hello\nassistant:", max_tokens=12, temperature=0)
         assert model.chat("Hello", max_tokens=12, temperature=0) == want
         messages = [{"role": "user", "content": "Hello"}]
         assert [t.id for t in model.chat(messages, max_tokens=12, temperature=0, stream=True)] == want.ids
-        assert model.chat(messages, max_tokens=12, temperature=0, variables={"tone": " Yea"}) == demo.generate("user: Hello\nassistant: Yea", max_tokens=12, temperature=0)
+        assert model.chat(messages, max_tokens=12, temperature=0, variables={"tone": " Yea"}) == demo.generate(
+            "user: Hello\nassistant: Yea", max_tokens=12, temperature=0
+        )
         begun = [*messages, {"role": "assistant", "content": "And it"}]
-        assert model.chat(begun, max_tokens=12, temperature=0) == demo.generate("user: Hello\nassistant: And it", max_tokens=12, temperature=0)
-        for bad, words in (([], "none"), ([{"content": "x"}], "role"), ([{"role": "user", "content": [{"type": "image"}]}], "no text")):
+        assert model.chat(begun, max_tokens=12, temperature=0) == demo.generate(
+            "user: Hello\nassistant: And it", max_tokens=12, temperature=0
+        )
+        for bad, words in (
+            ([], "none"),
+            ([{"content": "x"}], "role"),
+            ([{"role": "user", "content": [{"type": "image"}]}], "no text"),
+        ):
             with pytest.raises(tenon.InputError, match=words):
                 model.chat(bad)
     with pytest.raises(tenon.InputError, match="template"):
@@ -155,7 +182,9 @@ def test_kernels(tmp_path):
         assert "input_layernorm" in table and "npu_fused_rmsnorm" in table and table != model.explain("none")
         assert json.loads(model.explain(format="json"))
         rows = model.verify("npu_fused_rmsnorm")
-        assert rows and all(r["kernel"] == "npu_fused_rmsnorm" and r["passed"] and r["largest_error"] <= 1 for r in rows)
+        assert rows and all(
+            r["kernel"] == "npu_fused_rmsnorm" and r["passed"] and r["largest_error"] <= 1 for r in rows
+        )
         with pytest.raises(tenon.KernelError, match="npu_no_such"):
             model.verify("npu_no_such")
         with pytest.raises(ValueError, match="format"):
@@ -170,7 +199,13 @@ def test_closed(llama):
         next(stream)
         out = model.logits([1, 2, 3])
     values = out.tolist()
-    for use in (lambda: model.generate([1]), lambda: model.logits([1]), lambda: next(stream), lambda: model.explain(), lambda: model.perplexity([1, 2])):
+    for use in (
+        lambda: model.generate([1]),
+        lambda: model.logits([1]),
+        lambda: next(stream),
+        lambda: model.explain(),
+        lambda: model.perplexity([1, 2]),
+    ):
         with pytest.raises(tenon.UsageError, match="closed"):
             use()
     model.close()

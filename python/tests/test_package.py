@@ -29,7 +29,9 @@ def test_files():
     here = pathlib.Path(tenon.__file__).parent
     for name in ("py.typed", "_tenon.pyi", "lib/libtenon.so.0", "lib/tenon", "lib/plugins/npu_rmsnorm.so"):
         assert (here / name).is_file(), name
-    assert {h.name for h in pathlib.Path(tenon.include_dir(), "tenon").iterdir()} == {h.name for h in (TOP / "include/tenon").iterdir()}
+    assert {h.name for h in pathlib.Path(tenon.include_dir(), "tenon").iterdir()} == {
+        h.name for h in (TOP / "include/tenon").iterdir()
+    }
     assert (pathlib.Path(tenon.library_dir()) / "libtenon.so.0").is_file()
 
 
@@ -42,7 +44,16 @@ def test_stubs_name_what_is_there():
 
 
 def test_errors():
-    codes = {tenon.DeclinedError: 1, tenon.InternalError: -1, tenon.UsageError: -2, tenon.KernelError: -3, tenon.InputError: -4, tenon.VerifyError: -5, tenon.MemoryError: -6, tenon.CancelledError: -7}
+    codes = {
+        tenon.DeclinedError: 1,
+        tenon.InternalError: -1,
+        tenon.UsageError: -2,
+        tenon.KernelError: -3,
+        tenon.InputError: -4,
+        tenon.VerifyError: -5,
+        tenon.MemoryError: -6,
+        tenon.CancelledError: -7,
+    }
     for kind, code in codes.items():
         error = tenon.errors.of(code, "here", "what; how")
         assert type(error) is kind and isinstance(error, tenon.Error)
@@ -61,12 +72,28 @@ def test_program_status(program):
     assert listed.returncode == 0 and "npu_fused_rmsnorm" in listed.stdout, listed.stderr
 
 
-LONG = ["run", str(TOP / "tests/data/models/llama"), "--tokens", "1,2,3", "-n", "1000000", "-c", "1000000", "--ignore-eos", "--kernels=none", "-q", "-t", "1"]
+LONG = [
+    "run",
+    str(TOP / "tests/data/models/llama"),
+    "--tokens",
+    "1,2,3",
+    "-n",
+    "1000000",
+    "-c",
+    "1000000",
+    "--ignore-eos",
+    "--kernels=none",
+    "-q",
+    "-t",
+    "1",
+]
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_program_signals(number, status):
-    with subprocess.Popen([sys.executable, "-m", "tenon", *LONG], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tenon", *LONG], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as child:
         assert child.stdout.read(1)  # it writes ids: it computes
         child.send_signal(number)
         child.stdout.read()

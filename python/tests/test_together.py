@@ -65,7 +65,9 @@ print(len(model.generate([1, 2, 3], max_tokens=5, ignore_eos=True).ids))
 )
 def test_interrupted(use):
     """Another thread gets to run meanwhile, which ends the call; the model goes on to work."""
-    out = subprocess.run([sys.executable, "-c", INTERRUPTED.format(use=use), LLAMA], capture_output=True, text=True, timeout=120)
+    out = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(use=use), LLAMA], capture_output=True, text=True, timeout=120
+    )
     assert out.stdout.split() == ["interrupted", "5"], out.stderr
 
 
@@ -127,7 +129,10 @@ def test_fork(llama):
     assert next(stream).id == want[0]
     child = os.fork()
     if child == 0:
-        good = llama.generate([1, 2, 3], max_tokens=10, temperature=0, ignore_eos=True).ids == want and [t.id for t in stream] == want[1:]
+        good = (
+            llama.generate([1, 2, 3], max_tokens=10, temperature=0, ignore_eos=True).ids == want
+            and [t.id for t in stream] == want[1:]
+        )
         os._exit(0 if good else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert [t.id for t in stream] == want[1:]
