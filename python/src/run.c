@@ -148,7 +148,10 @@ static void predict(void *ctx, int64_t begin, int64_t end, int32_t thread)
 /* Tokens of a window predict the token behind each; the window begins with nothing before it. */
 static tn_status predict_all(model_object *m, const ids *text, int64_t window, call *c, double *sum, tn_error *err)
 {
-    const tn_session_options options = {.size = sizeof options, .rows = 1, .context = window, .chunk = PREDICTED};
+    const tn_session_options options = {.size = sizeof options,
+                                        .rows = 1,
+                                        .context = window < text->tokens ? window : text->tokens,
+                                        .chunk = PREDICTED};
     float *logits = malloc((size_t)(PREDICTED * m->info.vocab) * sizeof *logits);
     tn_session *session = logits ? tn_session_new(m->model, &options, err) : NULL;
     tn_status status = session  ? TN_OK

@@ -22,6 +22,9 @@ typedef struct stream_object {
 
 static PyTypeObject *stream_type;
 
+/* As the program's options have it. */
+enum { MOST_TOKENS = 1000000000 };
+
 /* ---- text --------------------------------------------------------------------------------------- */
 
 static tn_status keep(stream_object *s, const char *text, size_t length, tn_error *err)
@@ -246,8 +249,11 @@ static tn_status take_prompt(stream_object *s, const ids *prompt, int64_t contex
     if (prompt->rows != 1)
         return tn_fail(err, TN_E_USAGE, "prompt", "%lld rows; one text at a time is continued",
                        (long long)prompt->rows);
-    if (s->most < 1)
-        return tn_fail(err, TN_E_USAGE, "max_tokens", "%lld; give 1 or more", (long long)s->most);
+    if (s->most < 1 || s->most > MOST_TOKENS)
+        return tn_fail(err, TN_E_USAGE, "max_tokens", "%lld; give 1 to %d", (long long)s->most, MOST_TOKENS);
+    if (context < 0 || context > MOST_TOKENS)
+        return tn_fail(err, TN_E_USAGE, "context", "%lld; give 1 to %d, or 0 for what is needed", (long long)context,
+                       MOST_TOKENS);
     s->prompt = prompt->tokens;
     s->context = context > 0 ? context : s->prompt + s->most;
     if (context == 0 && most > 0 && s->context > most)

@@ -119,6 +119,9 @@ def test_wrong_calls(llama, demo):
     for error, words, use in [
         (tenon.UsageError, "one text", lambda: llama.generate(ROWS)),
         (tenon.UsageError, "max_tokens", lambda: llama.generate([1], max_tokens=0)),
+        (tenon.UsageError, "max_tokens", lambda: llama.generate([1], max_tokens=2**62)),
+        (tenon.UsageError, "context", lambda: llama.generate([1], context=-1)),
+        (tenon.UsageError, "context", lambda: llama.generate([1], context=2**62)),
         (tenon.UsageError, "temperature", lambda: llama.generate([1], temperature=-1.0)),
         (tenon.UsageError, "top_p", lambda: llama.generate([1], temperature=1.0, top_p=2.0)),
         (TypeError, None, lambda: llama.generate([1], max_tokens="4")),

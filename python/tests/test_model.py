@@ -143,6 +143,7 @@ def test_perplexity(demo, program, tmp_path):
     (tmp_path / "text").write_text(text)
     said = json.loads(program("perplexity", demo.folder, tmp_path / "text", "--json", "--context", 100, *EXACT).stdout)
     assert math.isclose(demo.perplexity(text, window=100), said["perplexity"], rel_tol=1e-9)
+    assert demo.perplexity([5, 6, 7], window=2**62) == demo.perplexity([5, 6, 7])
     assert math.isclose(demo.perplexity(demo.encode(text, special=False), window=100), said["perplexity"], rel_tol=1e-9)
 
 
