@@ -5,11 +5,13 @@ PYTHON ?= python3
 PACKAGE := $(BUILD)/python/tenon
 PACKAGE_FILES := $(wildcard python/tenon/*.py python/tenon/*.pyi python/tenon/py.typed)
 EXTENSION := $(PACKAGE)/_tenon.abi3.so
-PYTHON_HEADERS = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+# Asked for once, and only where it is needed.
+PYTHON_HEADERS = $(eval PYTHON_HEADERS := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))'))$(PYTHON_HEADERS)
 
 # CPython keeps functions as pointers to data, which ISO C does not know.
 $(BUILD)/obj/python/%.o: python/%.c $(BUILD)/flags $(BUILD)/places
 	@mkdir -p $(@D)
+	@[ -f $(PYTHON_HEADERS)/Python.h ] || { echo 'tenon: the headers of Python are missing; install python3-dev (scripts/setup.sh --optional)' >&2; exit 1; }
 	$(call say,compile )
 	$(Q)$(CC) $(filter-out -Wpedantic,$(BASE)) $(HARDEN) -isystem $(PYTHON_HEADERS) $(PLACES) $(CFLAGS) -c $< -o $@
 $(EXTENSION): $(call obj,$(wildcard python/src/*.c)) | $(LIB)
