@@ -226,6 +226,12 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
         structs_missing("model", err);
     if (!model || (options && structs_take(&o, sizeof o, options, "tn_session_options", err) != TN_OK))
         return NULL;
+    if (model->lacks.per_module) {
+        tn_fail(err, TN_E_USAGE, "session",
+                "the model was borrowed for its modules one by one (per_module); borrow it "
+                "without that to run it");
+        return NULL;
+    }
     const model_shape *shape = model->flow->shape(model->arch_state);
     o.rows = o.rows ? o.rows : 1;
     o.context = o.context ? o.context : shape->max_positions;

@@ -1,6 +1,8 @@
 /* Multi-head latent attention. */
 #include "models/mla.h"
 
+#include "graph/lacks.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,10 +121,12 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
     if (!s)
         return NULL;
-    s->site.dim[TN_DIM_HEAD] = spec->kv_rank + spec->rope;
-    s->site.dim[TN_DIM_HEAD_V] = spec->kv_rank;
+    /* On its own the module expands keys and values first, as transformers does. */
+    bool expanded = b->lacks && b->lacks->per_module;
+    s->site.dim[TN_DIM_HEAD] = (expanded ? spec->nope : spec->kv_rank) + spec->rope;
+    s->site.dim[TN_DIM_HEAD_V] = expanded ? spec->v : spec->kv_rank;
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
-    s->site.dim[TN_DIM_KV_HEADS] = 1;
+    s->site.dim[TN_DIM_KV_HEADS] = expanded ? spec->heads : 1;
     s->site.num[TN_NUM_SCALE] = spec->scale;
     s->site.features = spec->indexer.heads > 0 ? TN_HAS_CHOSEN_KEYS : 0;
     return s;

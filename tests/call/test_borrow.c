@@ -85,7 +85,10 @@ START_TEST(every_golden_model_is_the_folders)
         ck_assert_str_eq(g->sites[i]->site.path, h->sites[i]->site.path);
         ck_assert(!all->target.graph->sites[i]->lacking);
         compare_site(file, all, g->sites[i], folder);
-        if (!h->sites[i]->lacking)
+        const int64_t *dims = g->sites[i]->site.dim; /* latent attention is another: modules_expand_latents  */
+        if (dims[TN_DIM_KV_HEADS] != h->sites[i]->site.dim[TN_DIM_KV_HEADS])
+            ck_assert_int_eq(g->sites[i]->site.op, TN_OP_ATTENTION);
+        else if (!h->sites[i]->lacking)
             compare_site(file, live, g->sites[i], folder);
         else if (lacking++ == 0 || getenv("TENON_TELL"))
             fprintf(stderr, "%s: %s: %s\n", folder, h->sites[i]->site.path, h->sites[i]->declined);
@@ -392,6 +395,20 @@ START_TEST(sums_span_modules)
 }
 END_TEST
 
+START_TEST(modules_expand_latents)
+{
+    for (int per_module = 0; per_module < 2; per_module++) {
+        tn_model *m = lent_open(lent_of("deepseek_v3"), .per_module = per_module);
+        const tn_site *s = &test_model_site(m, "model.layers.0.self_attn", TN_OP_ATTENTION)->site;
+        ck_assert_int_eq(s->dim[TN_DIM_KV_HEADS], per_module ? s->dim[TN_DIM_Q_HEADS] : 1);
+        tn_error err = TN_ERROR_INIT;
+        tn_session *session = tn_session_new(m, NULL, &err);
+        ck_assert_int_eq(!session && strstr(err.message, "per_module"), per_module);
+        tn_session_free(session);
+    }
+}
+END_TEST
+
 static tn_status plan_packed(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     (void)site;
@@ -484,8 +501,8 @@ int main(void)
     tcase_add_loop_test(t, experts_of_live_models, 0, sizeof live / sizeof *live);
     tcase_add_loop_test(t, other_heads, 0, 2);
     tcase_add_loop_test(t, wrong_tensors, 0, sizeof wrongs / sizeof *wrongs);
-    suite_add(t, wrong_calls, sums_span_modules, packed_weights_do_not_change, copies_do_not_follow,
-              doubles_are_declined, no_trainer);
+    suite_add(t, wrong_calls, sums_span_modules, modules_expand_latents, packed_weights_do_not_change,
+              copies_do_not_follow, doubles_are_declined, no_trainer);
     int failed = suite_run();
     free_folders();
     return failed;
