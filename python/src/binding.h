@@ -94,6 +94,18 @@ void model_give(model_object *m);
 /* Takes back what a stream had. link is one of m->sessions, and gone then. */
 void model_drop(model_object *m, session_link *link);
 
+/* Plugins of the package, where nobody names folders or only the default of an installation does. */
+tn_status model_choose_plugins(tn_config *config, const char *own, tn_error *err);
+
+/* ---- bridge_model.c: kernels in live torch models (bridge.h) ---------------------------------------- */
+
+bool bridge_add(PyObject *module);
+PyObject *bridge_borrow(PyObject *module, PyObject *arguments);
+PyObject *bridge_plugins(PyObject *module, PyObject *none);
+PyObject *bridge_kernels(PyObject *module, PyObject *none);
+PyObject *bridge_use_threads(PyObject *module, PyObject *width);
+PyObject *bridge_mask_indices(PyObject *module, PyObject *arguments);
+
 /* ---- run.c: whole batches ----------------------------------------------------------------------- */
 
 PyObject *run_batch(PyObject *self, PyObject *arguments);      /* (ids, mask, hidden): a Tensor              */

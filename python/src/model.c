@@ -108,9 +108,8 @@ static int on_progress(void *ctx, const char *what, int64_t done, int64_t total)
     return c->raised;
 }
 
-/* Plugins of the package, where nobody names folders or only the default of an installation does, as the program has it
- * (cli/open.c). */
-static tn_status choose_plugins(tn_config *config, const char *own, tn_error *err)
+/* As the program has it (cli/open.c). */
+tn_status model_choose_plugins(tn_config *config, const char *own, tn_error *err)
 {
     const char *file = tn_config_file(config);
     bool named = tn_config_says_plugins(config), installed = file && !strcmp(file, TN_SYSCONFDIR "/tenon/kernels.json");
@@ -134,7 +133,7 @@ static tn_status open_model(model_object *m, opening *o, tn_error *err)
     if (status == TN_OK && o->kernels)
         status = tn_config_set_kernels(m->config, o->kernels, err);
     if (status == TN_OK)
-        status = choose_plugins(m->config, o->plugins, err);
+        status = model_choose_plugins(m->config, o->plugins, err);
     if (status == TN_OK)
         status = tn_scan(m->config, err);
     if (status != TN_OK)

@@ -16,13 +16,19 @@ static PyObject *notices(PyObject *module, PyObject *first)
     return list;
 }
 
-static PyMethodDef functions[] = {{"integers", ids_list, METH_O, "A tensor of int32 or int64 as nested lists."},
-                                  {"notices", notices, METH_O, "Lines from the given one on."},
-                                  {0}};
+static PyMethodDef functions[] = {
+    {"integers", ids_list, METH_O, "A tensor of int32 or int64 as nested lists."},
+    {"notices", notices, METH_O, "Lines from the given one on."},
+    {"borrow", bridge_borrow, METH_VARARGS, "A Borrowed over torch's tensors."},
+    {"plugins", bridge_plugins, METH_NOARGS, "(file, name, version, state, sha256) each."},
+    {"mask_indices", bridge_mask_indices, METH_VARARGS, "(mask, window, zeros, q, k): whether they say it."},
+    {"use_threads", bridge_use_threads, METH_O, "torch's pool; 0: our own."},
+    {"kernels", bridge_kernels, METH_NOARGS, "(id, version, file) each."},
+    {0}};
 
 static int fill(PyObject *module)
 {
-    bool good = tensor_add(module) && model_add(module) && stream_add(module) &&
+    bool good = tensor_add(module) && model_add(module) && stream_add(module) && bridge_add(module) &&
                 PyModule_AddStringConstant(module, "version", tn_version()) == 0;
     return good ? 0 : -1;
 }

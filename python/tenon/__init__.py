@@ -3,6 +3,7 @@
 import os as _os
 
 from ._tenon import Tensor, version as __version__
+from .bridge import Applied, apply, explain, report, revert
 from .errors import (
     CancelledError,
     DeclinedError,
@@ -18,6 +19,11 @@ from .model import Generation, Model, Token
 
 __all__ = [
     "Model",
+    "Applied",
+    "apply",
+    "explain",
+    "report",
+    "revert",
     "Generation",
     "Token",
     "Tensor",

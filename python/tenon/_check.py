@@ -1,0 +1,183 @@
+"""Is a site's kernel right? Against the module's own forward, on its own weights, one token and many."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+
+from . import _record
+from .errors import DeclinedError, Error, UsageError
+
+_TOKENS = (1, 33)
+
+
+def _noise(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def _first(out: Any) -> torch.Tensor:
+    return out[0] if isinstance(out, tuple) else out
+
+
+def _types(site: Any) -> torch.dtype:
+    return {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[site.dtype]
+
+
+def gives_more(site: Any, module: torch.nn.Module) -> bool:
+    """Does the module's forward give more than one tensor?"""
+    try:
+        with torch.no_grad():
+            out = module.forward(_noise(1, 1, site.in_width, dtype=_types(site), seed=1))
+    except Exception as wrong:
+        raise DeclinedError(1, "", f"its forward fails with {type(wrong).__name__}: {wrong}") from wrong
+    return not isinstance(out, torch.Tensor)
+
+
+def rows(site: Any, module: torch.nn.Module, training: bool) -> Any:
+    """The largest error in units of the kernel's tolerance, or in words what is wrong."""
+    worst, forward = 0.0, lambda x: _first(module.forward(x))
+    why = site.look()
+    if why is not None:
+        raise DeclinedError(1, "", why)
+    for tokens in _TOKENS:
+        x = _noise(1, tokens, site.in_width, dtype=_types(site), seed=tokens)
+        flat = lambda t: t.detach().reshape(-1, t.shape[-1]).contiguous()
+        try:
+            with torch.no_grad():
+                want = forward(x)
+            got = site.run(x)
+            if got.shape != want.shape or got.dtype != want.dtype:
+                return f"gives {tuple(got.shape)} of {got.dtype}, the module's own forward {tuple(want.shape)} of {want.dtype}"
+            worst = _worse(worst, site.compare((flat(x),), (flat(got),), (flat(want),)))
+            if training:
+                worst = _worse(worst, _gradients(site, forward, x))
+        except UsageError as wrong:
+            raise DeclinedError(1, "", f"the operation does not take the module's calls: {wrong}") from wrong
+        except Error:
+            raise
+        except Exception as wrong:  # of a forward that is not what its class says
+            return f"cannot be compared: the module's own forward fails with {type(wrong).__name__}: {wrong}"
+    return worst
+
+
+def _gradients(site: Any, forward: Any, x: torch.Tensor) -> float:
+    site.look()
+    params = site.params()
+    wants = tuple(p.requires_grad for p in params)
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        out = forward(leaf)
+        gy = _noise(*out.shape, dtype=out.dtype, seed=7)
+        asked = [leaf, *(p for p, w in zip(params, wants) if w)]
+        found = torch.autograd.grad(out, asked, gy, allow_unused=True)
+        found = [torch.zeros_like(a) if g is None else g for a, g in zip(asked, found)]
+    rest = iter(found[1:])
+    want_p = tuple(next(rest).contiguous() if w else None for w in wants)
+    gx, got_p = _record.row_gradients(site, x, gy, params, True, wants)
+    flat = lambda t: t.detach().reshape(-1, t.shape[-1]).contiguous()
+    sides = [((flat(gy),), (flat(g),), p) for g, p in ((gx, got_p), (found[0], want_p))]
+    return site.compare_gradients((flat(x),), *sides)
+
+
+_SIZES = (1, 8, 64)  # one token, few and many, as bits 1, 2 and 4
+
+
+def not_faster(site: Any, module: torch.nn.Module) -> tuple[int, str]:
+    """Sizes of calls with which torch is as fast, and the times in words."""
+    bits, said = 0, []
+    with torch.no_grad():
+        for bit, tokens in enumerate(_SIZES):
+            x = _noise(1, tokens, site.in_width, dtype=_types(site), seed=tokens)
+            torchs, ours = least((lambda: type(module).forward(module, x), lambda: site.run(x)))
+            said.append(f"{tokens} tokens {1e3 * ours:.3g} ms ({1e3 * torchs:.3g} by torch)")
+            if ours >= torchs:
+                bits |= 1 << bit
+    return bits, "not faster: " + ", ".join(said)
+
+
+def least(calls: tuple) -> list[float]:
+    """The shortest time of each call, in turns: at least five of each, for a hundredth of a second or so."""
+    times, turns, begin = [math.inf] * len(calls), 0, time.perf_counter()
+    while turns < 5 or (turns < 50 and time.perf_counter() - begin < 0.01):
+        for i, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            times[i] = min(times[i], time.perf_counter() - start)
+        turns += 1
+    return times
+
+
+def _worse(a: float, b: float) -> float:
+    return b if math.isnan(b) or b > a else a
+
+
+def attention(there: Any, module: torch.nn.Module, base: torch.nn.Module, training: bool, timed: set) -> dict:
+    """The same of attention and rotations, by site, in a run of the module's forward where both ways are gone.
+    timed: the kernels of sites among these are timed against torch, too."""
+    from ._attention import Trial
+
+    there.trial = trial = Trial(training, timed)
+    first = next(p for p in module.parameters() if p.ndim == 2)
+    width = _hidden(base)
+    try:
+        for tokens in _TOKENS:
+            x = _noise(1, tokens, width, dtype=first.dtype, seed=tokens)
+            with torch.no_grad():
+                tables = _tables(base, module, x)
+                there.function(
+                    module, hidden_states=x, position_embeddings=tables, attention_mask=_mask(base, module, tokens, x)
+                )
+    except UsageError as wrong:
+        raise DeclinedError(1, "", f"the operation does not take the module's calls: {wrong}") from wrong
+    except Error:
+        raise
+    except Exception as wrong:
+        raise DeclinedError(
+            1, "", f"the check could not call the module's forward: {type(wrong).__name__}: {wrong}"
+        ) from wrong
+    finally:
+        there.trial = None
+    errors: dict = {}
+    there.slow = trial.slow
+    for site in there.sites:
+        found = trial.errors.get(site)
+        errors[site] = (
+            "was not called in the check of its module's forward"
+            if not found
+            else max(found, key=lambda e: math.inf if math.isnan(e) else e)
+        )
+    return errors
+
+
+def _hidden(base: torch.nn.Module) -> int:
+    config = base.config
+    return getattr(config, "hidden_size", None) or config.get_text_config().hidden_size
+
+
+def _tables(base: torch.nn.Module, module: torch.nn.Module, x: torch.Tensor) -> tuple:
+    """cos and sin as the model has them, of places behind each other."""
+    rotary = next((m for n, m in base.named_modules() if n.rsplit(".", 1)[-1] == "rotary_emb"), None)
+    if rotary is None:
+        raise DeclinedError(1, "", "the check finds no rotary_emb in the model")
+    places = torch.arange(x.shape[1])[None]
+    layer_type = getattr(module, "layer_type", None)
+    try:
+        return rotary(x, places)
+    except (TypeError, AttributeError, KeyError):
+        return rotary(x, places, layer_type)
+
+
+def _mask(base: torch.nn.Module, module: torch.nn.Module, tokens: int, x: torch.Tensor) -> torch.Tensor:
+    """Causal, within the module's window, as the implementation in use has it."""
+    t = torch.arange(tokens)
+    seen = t[None, :] <= t[:, None]
+    window = getattr(module, "sliding_window", None)
+    if window:
+        seen &= t[:, None] - t[None, :] < window
+    seen = seen[None, None]
+    if base.config._attn_implementation != "eager":
+        return seen
+    return torch.where(seen, torch.zeros((), dtype=x.dtype), torch.finfo(x.dtype).min)

@@ -1,0 +1,132 @@
+"""Kernels' gradients in torch's autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+_ROWS = 4096  # tokens of one call of a kernel
+
+
+def _dense(t: torch.Tensor) -> torch.Tensor:
+    return t if t.stride(-1) == 1 and 0 not in t.stride() else t.contiguous()
+
+
+def _param_gradients(site: Any, params: tuple, wants: tuple) -> tuple:
+    """Memory for the gradients that are wanted."""
+    return tuple(
+        (torch.empty_like if whole else torch.zeros_like)(p) if want else None
+        for p, want, whole in zip(params, wants, site.whole)
+    )
+
+
+def row_gradients(site: Any, x: torch.Tensor, gy: torch.Tensor, params: tuple, wants_x: bool, wants: tuple) -> tuple:
+    """Gradients of a site from rows to rows: (of x, of params)."""
+    rows, outer = _dense(x.reshape(-1, x.shape[-1])), _dense(gy.reshape(-1, gy.shape[-1]))
+    gx = torch.empty_like(rows, memory_format=torch.contiguous_format) if wants_x else None
+    total: tuple | None = None
+    for at in range(0, max(len(rows), 1), _ROWS):
+        part = _param_gradients(site, params, wants)
+        if len(rows):
+            site.backward(
+                (rows[at : at + _ROWS],), (outer[at : at + _ROWS],), (gx[at : at + _ROWS] if wants_x else None,), part
+            )
+        else:
+            part = tuple(g.zero_() if g is not None else None for g in part)
+        total = part if total is None else tuple(a + b if a is not None else None for a, b in zip(total, part))
+    return gx.view(x.shape) if wants_x else None, total
+
+
+class Rows(torch.autograd.Function):
+    """Sites from rows to rows: norms, linears, MLPs, blocks of experts."""
+
+    @staticmethod
+    def forward(ctx, site, x, *params):
+        ctx.site = site
+        ctx.save_for_backward(x, *params)
+        return site.run(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gy):
+        x, *params = ctx.saved_tensors
+        ctx.site.point(tuple(params))
+        gx, grads = row_gradients(ctx.site, x, gy, tuple(params), ctx.needs_input_grad[1], ctx.needs_input_grad[2:])
+        return None, gx, *grads
+
+
+def turned(*tensors: torch.Tensor) -> tuple:
+    """[B,N,T,D] as [B,T,N,D], dense along the last dimension."""
+    return tuple(_dense(t.transpose(1, 2)) if t.numel() else t.transpose(1, 2) for t in tensors)
+
+
+def new_turned(*tensors: torch.Tensor) -> tuple:
+    return tuple(torch.empty(t.shape, dtype=t.dtype) for t in tensors)
+
+
+def rope_forward(site: Any, q, k, cos, sin) -> tuple:
+    q, k = turned(q, k)
+    out = new_turned(q, k)
+    site.forward((q, k, cos, sin), out)
+    return tuple(t.transpose(1, 2) for t in out)
+
+
+def rope_gradients(site: Any, like: tuple, cos, sin, gq, gk) -> tuple:
+    gq, gk = turned(gq, gk)
+    grads = new_turned(gq, gk)
+    site.backward((like[0], like[1], cos, sin), (gq, gk), (*grads, None, None), (None,) * len(site.whole))
+    return tuple(t.transpose(1, 2) for t in grads)
+
+
+class Rotation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, site, q, k, cos, sin):
+        ctx.site = site
+        ctx.save_for_backward(cos, sin)
+        return rope_forward(site, q, k, cos, sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gq, gk):
+        cos, sin = ctx.saved_tensors
+        like = turned(gq, gk)  # backward does not read q and k, only their shapes
+        gq, gk = rope_gradients(ctx.site, like, cos, sin, gq, gk)
+        return None, gq, gk, None, None
+
+
+def attention_forward(site: Any, q, k, v, q_index, kv_index) -> torch.Tensor:
+    q, k, v = turned(q, k, v)
+    out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype)
+    site.forward((q, k, v, q_index, kv_index), (out,))
+    return out
+
+
+def attention_gradients(
+    site: Any, q, k, v, q_index, kv_index, gout, wants: tuple, params: tuple, wants_params: tuple
+) -> tuple:
+    q, k, v = turned(q, k, v)
+    grads = tuple(torch.empty(t.shape, dtype=t.dtype) if want else None for t, want in zip((q, k, v), wants))
+    gparams = _param_gradients(site, params, wants_params)
+    site.backward((q, k, v, q_index, kv_index), (_dense(gout),), (*grads, None, None), gparams)
+    return *(g.transpose(1, 2) if g is not None else None for g in grads), gparams
+
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, site, q, k, v, q_index, kv_index, *params):
+        ctx.site = site
+        ctx.save_for_backward(q, k, v, q_index, kv_index, *params)
+        return attention_forward(site, q, k, v, q_index, kv_index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gout):
+        q, k, v, q_index, kv_index, *params = ctx.saved_tensors
+        ctx.site.point(tuple(params))
+        wants = ctx.needs_input_grad
+        gq, gk, gv, gparams = attention_gradients(
+            ctx.site, q, k, v, q_index, kv_index, gout, wants[1:4], tuple(params), wants[6:]
+        )
+        return None, gq, gk, gv, None, None, *gparams
