@@ -40,7 +40,7 @@ PyObject *bridge_forward(PyObject *self, PyObject *arguments)
     Py_END_ALLOW_THREADS;
     if (status != TN_OK)
         return errors_raise(&err);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 /* Gradients of a call, with what is in Python's hands for each of the site's params: a tensor like it, or None. */
@@ -127,7 +127,7 @@ PyObject *bridge_point_at(PyObject *self, PyObject *params)
         if (view.data != s->params[i].seen.data && !bridge_point(s, i, &view, &err))
             return errors_raise(&err);
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 /* ---- comparing ----------------------------------------------------------------------------------- */

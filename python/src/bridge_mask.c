@@ -1,28 +1,25 @@
 /* Masks of attention as places of queries and keys, which is how operations know them. */
 #include "bridge.h"
 
-#include <math.h>
+#include <string.h>
 #include <tenon/half.h>
 
 /* 1: seen, 0: not, -1: something between. */
 static int seen(const char *at, tn_dtype dtype)
 {
-    float value;
-    switch (dtype) {
-    case TN_BOOL:
+    float value = 1, least = 0;
+    uint16_t half;
+    if (dtype == TN_BOOL)
         return *at != 0;
-    case TN_F32:
-        value = *(const float *)at;
-        return value == 0 ? 1 : value <= -0x1.fffffep127F ? 0 : -1;
-    case TN_BF16:
-        value = tn_bf16_to_f32(*(const uint16_t *)at);
-        return value == 0 ? 1 : value <= -0x1.fep127F ? 0 : -1;
-    case TN_F16:
-        value = tn_f16_to_f32(*(const uint16_t *)at);
-        return value == 0 ? 1 : value <= -65504.0F ? 0 : -1;
-    default:
-        return -1;
+    if (dtype == TN_F32) {
+        memcpy(&value, at, sizeof value);
+        least = -0x1.fffffep127F;
+    } else {
+        memcpy(&half, at, sizeof half);
+        value = dtype == TN_BF16 ? tn_bf16_to_f32(half) : tn_f16_to_f32(half);
+        least = dtype == TN_BF16 ? -0x1.fep127F : -65504.0F;
     }
+    return value == 0 ? 1 : value <= least ? 0 : -1;
 }
 
 /* A query is where the last key lies that it sees, nowhere where it sees none; a key is where it lies, nowhere where
@@ -69,11 +66,11 @@ PyObject *bridge_mask_indices(PyObject *module, PyObject *arguments)
         return NULL;
     if (!bridge_view(objects[0], &mask, &why) || !bridge_view(objects[1], &q, &why) ||
         !bridge_view(objects[2], &k, &why))
-        Py_RETURN_FALSE;
+        return Py_NewRef(Py_False);
     if (mask.ndim != 4 || q.dtype != TN_I32 || k.dtype != TN_I32 || q.shape[0] != mask.shape[0] ||
         q.shape[1] != mask.shape[2] || k.shape[1] != mask.shape[3])
-        Py_RETURN_FALSE;
-    bool good = true;
+        return Py_NewRef(Py_False);
+    bool good = mask.dtype == TN_BOOL || mask.dtype == TN_F32 || mask.dtype == TN_BF16 || mask.dtype == TN_F16;
     Py_BEGIN_ALLOW_THREADS;
     for (int64_t row = 0; row < mask.shape[0] && good; row++)
         good = row_indices(&mask, row, window, zeros, (int32_t *)q.data + row * q.stride[0],

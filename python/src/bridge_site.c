@@ -321,7 +321,7 @@ static PyObject *site_look(PyObject *self, PyObject *none)
     if (mode)
         return PyUnicode_FromString(mode);
     if (module && module != Py_None && bridge_look(s, module))
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     return PyErr_Occurred() ? NULL : PyUnicode_FromString(s->why);
 }
 
@@ -348,7 +348,7 @@ static PyObject *site_count(PyObject *self, PyObject *why)
         s->eager_calls++;
         snprintf(s->why, sizeof s->why, "%s", text);
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *site_kernel(PyObject *self, PyObject *tokens)

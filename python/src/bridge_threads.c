@@ -65,7 +65,7 @@ PyObject *bridge_use_threads(PyObject *module, PyObject *width)
     if (PyErr_Occurred())
         return NULL;
     if (threads > 0 && !parallel && !find())
-        Py_RETURN_FALSE;
+        return Py_NewRef(Py_False);
     const tn_team team = {.size = sizeof team, .width = (int32_t)threads, .run = run};
     tn_status status;
     Py_BEGIN_ALLOW_THREADS;
@@ -73,5 +73,5 @@ PyObject *bridge_use_threads(PyObject *module, PyObject *width)
     Py_END_ALLOW_THREADS;
     if (status != TN_OK)
         return errors_raise(&err);
-    Py_RETURN_TRUE;
+    return Py_NewRef(Py_True);
 }
