@@ -230,6 +230,17 @@ static bool is_slower(bridge_site *s, const tn_tensor *view)
     return true;
 }
 
+/* params(): those that the last look found. */
+static PyObject *site_params(PyObject *self, PyObject *none)
+{
+    bridge_site *s = (bridge_site *)self;
+    PyObject *all = PyTuple_New(s->param_count);
+    (void)none;
+    for (Py_ssize_t i = 0; all && i < s->param_count; i++)
+        PyTuple_SetItem(all, i, Py_NewRef(s->params[i].tensor ? s->params[i].tensor : Py_None));
+    return all;
+}
+
 static PyObject *perform(bridge_site *s, PyObject *module, PyObject *x)
 {
     const char *mode = bridge_torch_mode();
@@ -245,8 +256,11 @@ static PyObject *perform(bridge_site *s, PyObject *module, PyObject *x)
     if (!enabled)
         return NULL;
     int wants = enabled == Py_True ? wants_gradients(s, x) : 0;
-    if (wants == 0)
-        return compute(s, x, view);
+    if (wants == 0) { /* another thread may put others in their place meanwhile                       */
+        PyObject *held = site_params((PyObject *)s, NULL), *y = held ? compute(s, x, view) : NULL;
+        Py_XDECREF(held);
+        return y;
+    }
     if (wants > 0 && s->record)
         return recorded(s, x);
     if (wants > 0)
@@ -323,17 +337,6 @@ static PyObject *site_look(PyObject *self, PyObject *none)
     if (module && module != Py_None && bridge_look(s, module))
         return Py_NewRef(Py_None);
     return PyErr_Occurred() ? NULL : PyUnicode_FromString(s->why);
-}
-
-/* params(): those that the last look found. */
-static PyObject *site_params(PyObject *self, PyObject *none)
-{
-    bridge_site *s = (bridge_site *)self;
-    PyObject *all = PyTuple_New(s->param_count);
-    (void)none;
-    for (Py_ssize_t i = 0; all && i < s->param_count; i++)
-        PyTuple_SetItem(all, i, Py_NewRef(s->params[i].tensor ? s->params[i].tensor : Py_None));
-    return all;
 }
 
 static PyObject *site_count(PyObject *self, PyObject *why)
