@@ -35,6 +35,9 @@ tn_status arena_take(arena *a, size_t bytes, void **out, tn_error *err)
     *out = NULL;
     size_t limit = a->measuring ? SIZE_MAX / 2 : a->size;
     if (bytes > SIZE_MAX / 2 || ((bytes + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1)) > limit - a->used) {
+        if (a->guessed)
+            return tn_fail(err, TN_E_MEMORY, "arena", "%zu more bytes than the machine has; use fewer tokens at once",
+                           bytes);
         if (a->measuring)
             return tn_fail(err, TN_E_MEMORY, "arena", "%zu more bytes do not fit; use a shorter context", bytes);
         return tn_fail(err, TN_E_INTERNAL, "arena", "%zu bytes do not fit: %zu of %zu are in use; report this defect",

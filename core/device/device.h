@@ -81,6 +81,7 @@ typedef struct arena {
     char *base;
     size_t size, used, peak;
     bool measuring;
+    bool guessed; /* nobody measured what it must hold: a full one is TN_E_MEMORY                        */
     const struct run_observer *observer; /* sees every call made with it (run/observe.h), or NULL   */
 } arena;
 

@@ -27,7 +27,7 @@ static void give_back(void *memory, size_t bytes)
 tn_status tape_open(tape *t, arena *a, const device *device, size_t bytes, tape_sums sums, tn_error *err)
 {
     *t = (tape){.arena = a, .sums = sums, .padding = -1};
-    *a = (arena){.device = device, .size = bytes / LINE * LINE};
+    *a = (arena){.device = device, .size = bytes / LINE * LINE, .guessed = true};
     if (!device->ops->host_memory)
         return tn_fail(err, TN_E_USAGE, device->ops->name,
                        "gradients of a whole model are computed in the host's memory; open it on the cpu");
