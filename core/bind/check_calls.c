@@ -41,16 +41,21 @@ tn_status apply_check_calls(apply_target *target, const apply_calls *calls, tn_e
         if (count == 0)
             continue;
         tn_error why = TN_ERROR_INIT;
-        check_subject subject = {
-            .device = target->device, .site = &g->sites[i]->site, .impl = bound->impl, .bound = bound};
+        check_subject subject = {.device = target->device,
+                                 .site = &g->sites[i]->site,
+                                 .impl = bound->impl,
+                                 .bound = bound,
+                                 .gradients = target->training,
+                                 .all_gradients = true};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
             return tn_fail(err, status, why.where, "%s", why.message);
         if (status != TN_OK && status != TN_DECLINED)
-            return tn_fail(err, TN_E_KERNEL, bound->id,
-                           "cannot be used for calls as large as this session's, at %s: %s; use a smaller chunk, or "
-                           "leave the kernel out",
-                           why.where, why.message);
+            return tn_fail(
+                err, TN_E_KERNEL, bound->id,
+                "cannot be used for calls as large as these, at %s: %s; use a smaller chunk or fewer tokens, "
+                "or leave the kernel out",
+                why.where, why.message);
     }
     if (calls->rows * calls->tokens > target->checked.tokens)
         target->checked.tokens = calls->rows * calls->tokens;

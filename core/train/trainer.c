@@ -277,6 +277,15 @@ static double count_labels(const tn_train_texts *texts)
     return count;
 }
 
+/* Kernels are checked with calls as large as these before they are used for them. */
+static tn_status check_calls(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tn_error *err)
+{
+    int64_t longest = 1;
+    for (int64_t i = 0; i < texts->count; i++)
+        longest = texts->lengths[i] > longest ? texts->lengths[i] : longest;
+    return model_check_calls(t->model, 1, tokens, longest, err);
+}
+
 static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tn_train_loss *loss, tn_error *err)
 {
     graph_run r = {
@@ -304,6 +313,8 @@ tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *given, tn_tra
         status = structs_check(loss, "tn_train_loss", err);
     if (status == TN_OK)
         status = check_texts(t, &texts, &tokens, err);
+    if (status == TN_OK)
+        status = check_calls(t, &texts, tokens, err);
     if (status != TN_OK)
         return status;
     int32_t limit = threads_limit(t->threads);

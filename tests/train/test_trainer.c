@@ -1,7 +1,9 @@
 /* The loss of texts and its gradients: what is refused, what adds up, and what does not depend on how texts come. That
  * gradients are right is check_training's to show, for every model. */
+#include "op/op.h"
 #include "open/model.h"
 #include "suite.h"
+#include "test_kernels.h"
 #include "test_models.h"
 
 #include <check.h>
@@ -298,6 +300,39 @@ static void expect_refused(tn_trainer *t, const tn_train_texts *texts, const cha
     ck_assert_msg(strstr(err.message, words) != NULL, "%s", err.message);
 }
 
+/* A kernel whose gradients are wrong from so many tokens on. */
+enum { WRONG_FROM = 600 };
+
+static tn_status backward_wrong_above(const tn_call *call, tn_error *err)
+{
+    tn_status status = test_kernel_backward(call, err);
+    if (op_tokens(call) >= WRONG_FROM && call->grads->in[0].data)
+        ((float *)call->grads->in[0].data)[0] += 1;
+    return status;
+}
+
+/* Kernels are checked with calls that are larger than those of their first use before they are used for them. */
+START_TEST(large_calls_are_checked)
+{
+    static int64_t text[WRONG_FROM];
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("llama", .dtype = "f32", .training = true);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .backward = backward_wrong_above});
+    test_model_apply(m, NULL, "norm");
+    tn_trainer *t = tn_trainer_open(m, NULL, &err);
+    for (int i = 0; i < WRONG_FROM; i++)
+        text[i] = 3 + i % 50;
+    int64_t fewer = WRONG_FROM - 1, all = WRONG_FROM;
+    tn_train_texts texts = texts_of(text, &fewer, 1);
+    learn(t, &texts);
+    texts.lengths = &all;
+    ck_assert_int_eq(tn_trainer_backward(t, &texts, NULL, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, "norm");
+    suite_expect_in(err.message, "fewer tokens");
+    tn_trainer_close(t);
+}
+END_TEST
+
 START_TEST(what_is_refused)
 {
     tn_error err = TN_ERROR_INIT;
@@ -334,6 +369,6 @@ int main(void)
     TCase *tc = suite_open("gradients of whole models", 60);
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
               padding_learns_nothing, threads_change_nothing, steps_go_down, a_step_is_adamw, rates_follow_a_schedule,
-              steps_are_refused, what_is_refused);
+              steps_are_refused, large_calls_are_checked, what_is_refused);
     return suite_run();
 }
