@@ -1,10 +1,9 @@
 /* Trains a model on a text file, all of its weights in f32, and says what it costs and gives: the loss of every step.
  *
  *     cc train.c $(pkg-config --cflags --libs tenon) -o train
- *     ./train MODEL /path/to/plugins notes.txt 20
+ *     ./train MODEL /path/to/plugins notes.txt 20 TRAINED
  *
- * A text is cut into pieces of 256 tokens, of which four make a step. The weights in memory change, the files do not.
- */
+ * A text is cut into pieces of 256 tokens, of which four make a step. TRAINED becomes a checkpoint as MODEL is one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tenon/tenon.h>
@@ -55,8 +54,8 @@ static tn_status step(tn_trainer *trainer, const int64_t *ids, int64_t pieces, i
 
 int main(int argc, char **argv)
 {
-    if (argc != 5) {
-        fprintf(stderr, "usage: %s MODEL PLUGINS TEXT STEPS\n", argv[0]);
+    if (argc != 6) {
+        fprintf(stderr, "usage: %s MODEL PLUGINS TEXT STEPS TRAINED\n", argv[0]);
         return 2;
     }
     tn_error err = TN_ERROR_INIT;
@@ -75,11 +74,13 @@ int main(int argc, char **argv)
     int64_t done = 0;
     while (trainer && done < steps && step(trainer, ids, (int64_t)count / PIECE, done, steps, &err) == TN_OK)
         done++;
+    if (trainer && done == steps)
+        tn_trainer_save(trainer, argv[5], &err);
     if (err.code != TN_OK)
         fprintf(stderr, "%s: %s: %s\n", argv[0], err.where, err.message);
     tn_trainer_close(trainer);
     tn_model_close(model);
     tn_config_free(config);
     free(ids);
-    return trainer && done == steps ? 0 : 1;
+    return trainer && done == steps && err.code == TN_OK ? 0 : 1;
 }

@@ -3,26 +3,19 @@
 #include "quantize/quantize.h"
 
 #include "base/blocks.h"
-#include "base/file.h"
-#include "base/json_infinity.h"
-#include "base/json_memory.h"
-#include "base/output.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/folder_copy.h"
 #include "op/weight.h"
 #include "quantize/encode.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* CHUNK: values that are encoded before progress is told. */
-enum { BLOCK = 128, CHUNK = 1 << 20, LARGEST = 448, NAME = 256, FILE_LIMIT = 256 << 20 };
+enum { BLOCK = 128, CHUNK = 1 << 20, LARGEST = 448, NAME = 256 };
 
 /* One matrix at work. */
 typedef struct job {
@@ -37,7 +30,6 @@ typedef struct job {
 typedef struct folder {
     const tn_model *model;
     const tn_quantize_options *options;
-    char *path; /* beside the one that is to be                                                        */
     tn_named_tensor *tensors;
     size_t count;
     void **memory; /* names, codes and scales                                                          */
@@ -201,98 +193,13 @@ static tn_status add_tensors(folder *f)
 
 /* ---- files ----------------------------------------------------------------------------------------------- */
 
-/* folder/name; NULL after the error. Owned. */
-static char *path_of(const folder *f, const char *folder, const char *name)
+static void say_how(void *ctx, json_t *root)
 {
-    char *path = file_join(folder, name);
-    if (!path)
-        tn_fail(f->err, TN_E_MEMORY, folder, "out of memory");
-    return path;
-}
-
-/* Of the last call to the system, on a file. */
-static tn_status fail_system(const folder *f, const char *path, const char *what)
-{
-    return tn_fail(f->err, errno == ENOMEM ? TN_E_MEMORY : TN_E_INPUT, path, "%s: %s", what, strerror(errno));
-}
-
-static tn_status write_text(const folder *f, const char *name, const char *data, size_t size)
-{
-    char *path = path_of(f, f->path, name);
-    output out = {.fd = -1};
-    tn_status status = path ? output_open(&out, path, f->err) : TN_E_MEMORY;
-    if (status == TN_OK)
-        status = output_write(&out, data, size, f->err);
-    if (status == TN_OK)
-        status = output_commit(&out, f->err);
-    output_close(&out);
-    free(path);
-    return status;
-}
-
-static tn_status write_config(const folder *f)
-{
-    json_error_t at;
-    char *path = file_join(f->model->folder, "config.json");
-    size_t size = 0;
-    char *given = NULL;
-    if (path && file_read(path, FILE_LIMIT, &given, &size, f->err) == TN_OK)
-        json_infinity_spell(given, size);
-    json_memory_watch();
-    json_t *root = given ? json_loadb(given, size, 0, &at) : NULL;
-    free(given);
+    (void)ctx;
     json_t *how =
         json_pack("{s:s, s:s, s:s, s:[i, i], s:[s]}", "quant_method", "fp8", "fmt", "e4m3", "activation_scheme",
                   "dynamic", "weight_block_size", BLOCK, BLOCK, "modules_to_not_convert", "lm_head");
     json_object_set_new(root, "quantization_config", how);
-    char *text = json_dumps(root, JSON_INDENT(2));
-    tn_status status = TN_OK;
-    if (!path || !text || json_memory_failed())
-        status = tn_fail(f->err, TN_E_MEMORY, f->model->folder, "out of memory for config.json");
-    else
-        status = write_text(f, "config.json", text, strlen(text));
-    json_decref(root);
-    free(text);
-    free(path);
-    return status;
-}
-
-/* Tokenizers, templates and their like; no weights, and not what tells where these are. */
-static bool is_copied(const struct dirent *entry)
-{
-    static const char *const ends[] = {".json", ".jinja", ".model", ".txt", ".gz"};
-    const char *name = entry->d_name;
-    bool copied = false;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        copied = copied || (strlen(name) > strlen(ends[i]) && !strcmp(name + strlen(name) - strlen(ends[i]), ends[i]));
-    return copied && strcmp(name, "config.json") != 0 && !strstr(name, ".index.json");
-}
-
-static tn_status copy_file(const folder *f, const char *name)
-{
-    char *path = path_of(f, f->model->folder, name), *data = NULL;
-    size_t size = 0;
-    struct stat st;
-    tn_status status = path ? TN_OK : TN_E_MEMORY;
-    if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode))
-        status = file_read(path, FILE_LIMIT, &data, &size, f->err);
-    if (data && status == TN_OK)
-        status = write_text(f, name, data, size);
-    free(data);
-    free(path);
-    return status;
-}
-
-static tn_status copy_files(const folder *f)
-{
-    DIR *from = opendir(f->model->folder);
-    tn_status status = from ? TN_OK : fail_system(f, f->model->folder, "cannot be read");
-    for (struct dirent *entry; from && status == TN_OK && (entry = readdir(from));)
-        if (is_copied(entry))
-            status = copy_file(f, entry->d_name);
-    if (from)
-        closedir(from);
-    return status;
 }
 
 static int written(void *ctx, int64_t done, int64_t total)
@@ -301,31 +208,9 @@ static int written(void *ctx, int64_t done, int64_t total)
     return f->options->progress ? f->options->progress(f->options->ctx, "writing", done, total) : 0;
 }
 
-static tn_status write_weights(folder *f)
-{
-    char *path = path_of(f, f->path, "model.safetensors");
-    tn_status status = path ? safetensors_write(path, f->tensors, f->count, written, f, f->err) : TN_E_MEMORY;
-    free(path);
-    return status;
-}
-
-static void remove_folder(const char *path)
-{
-    DIR *folder = opendir(path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        char *file = file_join(path, entry->d_name);
-        if (file)
-            unlink(file);
-        free(file);
-    }
-    if (folder)
-        closedir(folder);
-    rmdir(path);
-}
-
 /* ---- all of it ------------------------------------------------------------------------------------------- */
 
-static tn_status check_source(const tn_model *model, const char *out, tn_error *err)
+static tn_status check_source(const tn_model *model, tn_error *err)
 {
     tn_status status = TN_OK;
     struct stat st;
@@ -334,47 +219,34 @@ static tn_status check_source(const tn_model *model, const char *out, tn_error *
         return tn_fail(err, TN_E_INPUT, model->folder, "is no folder, of which alone one of FP8 is made");
     if (config_has(&root, "quantization_config"))
         return tn_fail(err, TN_E_INPUT, model->folder, "is quantised already; take the plain checkpoint");
-    if (lstat(out, &st) == 0)
-        return tn_fail(err, TN_E_INPUT, out, "is there already; choose another name");
     return status;
 }
 
-static tn_status write_folder(folder *f, const char *out)
+static tn_status write_folder(folder *f, folder_copy *c)
 {
-    tn_status status = add_tensors(f);
-    mode_t mask = umask(0);
-    umask(mask);
-    if (status == TN_OK && (!mkdtemp(f->path) || chmod(f->path, 0777 & ~mask) != 0))
-        return fail_system(f, out, "cannot be made");
+    tn_status status = folder_copy_weights(c, f->tensors, f->count, written, f);
     if (status == TN_OK)
-        status = write_weights(f);
+        status = folder_copy_config(c, say_how, NULL);
     if (status == TN_OK)
-        status = write_config(f);
-    if (status == TN_OK)
-        status = copy_files(f);
+        status = folder_copy_files(c);
     if (status == TN_OK)
         status = shards_check(f->model->weights, f->err);
-    if (status == TN_OK)
-        status = quantize_check_model(f->model, f->path, false, f->err);
-    if (status == TN_OK && rename(f->path, out) != 0)
-        status = fail_system(f, out, "cannot be made");
-    if (status != TN_OK)
-        remove_folder(f->path);
-    return status;
+    return status == TN_OK ? quantize_check_model(f->model, c->path, false, f->err) : status;
 }
 
 tn_status quantize_folder(const tn_model *model, const char *out, const tn_quantize_options *options, tn_error *err)
 {
-    char path[4096];
-    folder f = {.model = model, .options = options, .path = path, .err = err};
-    tn_status status = check_source(model, out, err);
-    size_t length = strlen(out);
-    while (length > 1 && out[length - 1] == '/')
-        length--;
-    if (status == TN_OK && text_cut(path, sizeof path, "%.*s.XXXXXX", (int)length, out) + 1 >= sizeof path)
-        status = tn_fail(err, TN_E_INPUT, out, "is too long a name; choose a shorter one");
+    folder f = {.model = model, .options = options, .err = err};
+    folder_copy c;
+    tn_status status = check_source(model, err);
     if (status == TN_OK)
-        status = write_folder(&f, out);
+        status = folder_copy_check(out, err);
+    if (status == TN_OK)
+        status = add_tensors(&f);
+    if (status == TN_OK)
+        status = folder_copy_begin(&c, model->folder, out, err);
+    if (status == TN_OK)
+        status = folder_copy_end(&c, out, write_folder(&f, &c));
     for (size_t i = 0; i < f.memory_count; i++)
         free(f.memory[i]);
     free(f.memory);

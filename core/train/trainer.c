@@ -1,5 +1,6 @@
 /* A forward over texts, their loss, and the way back. */
 #include "train/optimiser.h"
+#include "train/save.h"
 
 #include "base/convert.h"
 #include "base/structs.h"
@@ -354,4 +355,11 @@ tn_status tn_trainer_step(tn_trainer *t, const tn_train_step *given, double *nor
     status = optimiser_step(&t->optimiser, t->model, &t->params, &step, norm ? norm : &own, err);
     threads_limit(limit);
     return status;
+}
+
+tn_status tn_trainer_save(const tn_trainer *t, const char *folder, tn_error *err)
+{
+    if (!t || !folder)
+        return structs_missing(t ? "folder" : "trainer", err);
+    return model_files_check(t->model, save_model(t->model, folder, err), err);
 }

@@ -74,6 +74,11 @@ typedef struct tn_train_step {
  * is no number it is TN_E_VERIFY, and nothing changes. [one thread] */
 TN_API tn_status tn_trainer_step(tn_trainer *trainer, const tn_train_step *step, double *norm, tn_error *err);
 
+/* Writes a checkpoint with the weights as they are now, in the type that the model computes with, and copies of the
+ * config.json, tokenizer and template of the one that was opened: into folder, which must not be there, written beside
+ * it and renamed. TN_E_USAGE: the model was opened from a .gguf, or is quantised. [one thread] */
+TN_API tn_status tn_trainer_save(const tn_trainer *trainer, const char *folder, tn_error *err);
+
 typedef enum tn_schedule { TN_SCHEDULE_CONSTANT, TN_SCHEDULE_LINEAR, TN_SCHEDULE_COSINE } tn_schedule;
 
 /* The factor of the rate at a step, counted from 0, of so many: it grows from 0 over the steps of the warm-up, and then

@@ -5,7 +5,9 @@
 
 #include "tempdir.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- callbacks -------------------------------------------------------------------------------------------------- */
 
@@ -75,6 +77,7 @@ static const struct {
     {NULL, "source", "{{ messages[0].content }}", NULL},
     {NULL, "messages", "[{\"role\": \"user\", \"content\": \"Hello\"}]", NULL},
     {"tn_safetensors_get", "name", "model.norm.weight", NULL},
+    {"tn_trainer_save", "folder", NULL, &values_world.written},
     {"tn_trainer_gradient", "name", "model.norm.weight", NULL},
     {"tn_dtype_parse", "name", "f32", NULL},
     {"tn_embedder_prompt", "name", NULL, NULL},
@@ -163,11 +166,21 @@ bool values_fit(const char *function, const char *name, const api_function *f, c
     return (!function || !strcmp(function, f->name)) && (!name || !strcmp(name, p->name));
 }
 
+/* A folder that no other call has made. */
+static const char *make_new_folder(void)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s-%d", values_world.written, (int)getpid());
+    return path;
+}
+
 static bool make_text(const api_function *f, const api_param *p, const char **out)
 {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (values_fit(texts[i].function, texts[i].name, f, p)) {
             const char *value = texts[i].made ? *texts[i].made : texts[i].value;
+            if (!strcmp(f->name, "tn_trainer_save"))
+                value = make_new_folder();
             if (value && (!strncmp(value, "tests/", 6) || !strncmp(value, "models/", 7)))
                 value = tempdir_path(values_world.root, value);
             *out = value ? values_copied(value, strlen(value) + 1) : NULL;

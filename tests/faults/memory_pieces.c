@@ -392,23 +392,6 @@ static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
-/* A loss and its gradients. */
-static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
-{
-    const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {3, 2};
-    const tn_train_texts texts = {.size = sizeof texts, .ids = ids, .labels = ids, .lengths = lengths, .count = 2};
-    const tn_model_options options = {.size = sizeof options, .dtype = "f32", .training = true};
-    tn_train_loss loss = {.size = sizeof loss};
-    tn_model *model = tn_model_open(path, &options, err);
-    tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
-    tn_status status = trainer ? tn_trainer_backward(trainer, &texts, &loss, err) : err->code;
-    if (status == TN_OK)
-        piece_add(sum, &loss.loss, sizeof loss.loss);
-    tn_trainer_close(trainer);
-    tn_model_close(model);
-    return status;
-}
-
 #define MODELS "tests/data/models/"
 #define TOKENIZERS "tests/data/tokenizers/"
 #define TEMPLATES "tests/data/templates/"
@@ -423,6 +406,34 @@ static void add_file(uint64_t *sum, const char *path)
         piece_add(sum, bytes, (size_t)n);
     if (fd >= 0)
         close(fd);
+}
+
+/* A loss and its gradients. */
+static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
+{
+    const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {3, 2};
+    const tn_train_texts texts = {.size = sizeof texts, .ids = ids, .labels = ids, .lengths = lengths, .count = 2};
+    const tn_model_options options = {.size = sizeof options, .dtype = "f32", .training = true};
+    tn_train_loss loss = {.size = sizeof loss};
+    tn_model *model = tn_model_open(path, &options, err);
+    tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
+    static int made;
+    char out[PATH_MAX], file[PATH_MAX + 32];
+    snprintf(out, sizeof out, "%s/trained-%d", folder, made++);
+    snprintf(file, sizeof file, "%s/model.safetensors", out);
+    const tn_train_step step = {.size = sizeof step, .rate = 1e-3};
+    tn_status status = trainer ? tn_trainer_backward(trainer, &texts, &loss, err) : err->code;
+    if (status == TN_OK)
+        status = tn_trainer_step(trainer, &step, NULL, err);
+    if (status == TN_OK)
+        status = tn_trainer_save(trainer, out, err);
+    if (status == TN_OK)
+        piece_add(sum, &loss.loss, sizeof loss.loss);
+    if (status == TN_OK)
+        add_file(sum, file);
+    tn_trainer_close(trainer);
+    tn_model_close(model);
+    return status;
 }
 
 /* A .gguf, and again in the place of the first. */

@@ -3,12 +3,14 @@
 #include "op/op.h"
 #include "open/model.h"
 #include "suite.h"
+#include "tempdir.h"
 #include "test_kernels.h"
 #include "test_models.h"
 
 #include <check.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <tenon/tenon.h>
@@ -222,6 +224,36 @@ START_TEST(steps_go_down)
 }
 END_TEST
 
+/* What was trained, written and opened again, has the same weights to the bit; of a type whose matrices are turned when
+ * they are read, too. */
+START_TEST(what_is_saved_comes_back)
+{
+    static const char *const names[] = {"llama", "gpt2"};
+    for (int n = 0; n < 2; n++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_model *m = test_model(names[n], .dtype = "f32", .training = true);
+        tn_trainer *t = tn_trainer_open(m, NULL, &err);
+        const tn_train_texts all = texts_of(ids, both, 2);
+        const tn_train_step step = {.size = sizeof step, .rate = 1e-2};
+        char *folder = tempdir_new(), *out = tempdir_path(folder, "trained");
+        double first = learn(t, &all).loss;
+        ck_assert_int_eq(tn_trainer_step(t, &step, NULL, &err), TN_OK);
+        double second = learn(t, &all).loss;
+        ck_assert_double_ne(first, second);
+        ck_assert_msg(tn_trainer_save(t, out, &err) == TN_OK, "%s: %s", err.where, err.message);
+        ck_assert_int_eq(tn_trainer_save(t, out, &err), TN_E_INPUT);
+        suite_expect_in(err.message, "is there already");
+        tn_trainer_close(t);
+        tn_model *again = test_model(out, .dtype = "f32", .training = true);
+        t = tn_trainer_open(again, NULL, &err);
+        ck_assert_double_eq(learn(t, &all).loss, second);
+        tn_trainer_close(t);
+        free(out);
+        tempdir_remove(folder);
+    }
+}
+END_TEST
+
 /* One element by hand, over two steps: the formulas of train.h. */
 START_TEST(a_step_is_adamw)
 {
@@ -368,7 +400,7 @@ int main(void)
 {
     TCase *tc = suite_open("gradients of whole models", 60);
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
-              padding_learns_nothing, threads_change_nothing, steps_go_down, a_step_is_adamw, rates_follow_a_schedule,
-              steps_are_refused, large_calls_are_checked, what_is_refused);
+              padding_learns_nothing, threads_change_nothing, steps_go_down, what_is_saved_comes_back, a_step_is_adamw,
+              rates_follow_a_schedule, steps_are_refused, large_calls_are_checked, what_is_refused);
     return suite_run();
 }
