@@ -3,7 +3,7 @@
 # Programs that link the library find it without ldconfig: by a run path, unless the loader looks there by itself.
 RUN_PATH := $(if $(filter $(foreach folder,/lib /usr/lib,$(folder) $(folder)64 $(folder)/$(MACHINE)),$(LIBDIR)),,-Wl,-rpath,$${libdir} )
 DOCS := LICENSE SECURITY.md $(wildcard docs/*.md)
-EXAMPLE_FILES := $(wildcard examples/*.c examples/*/*.c examples/*/Makefile examples/*/README.md)
+EXAMPLE_FILES := $(wildcard examples/*.c examples/*.py examples/*/*.c examples/*/Makefile examples/*/README.md)
 DOC := share/doc/tenon
 # Where the shells look for completion by themselves.
 COMPLETION_BASH := share/bash-completion/completions/tenon

@@ -46,7 +46,7 @@ done
 for file in docs/*.md; do
     check "$file is installed" cmp "$file" "$doc/$(basename "$file")"
 done
-for file in examples/*.c examples/*/*; do
+for file in examples/*.c examples/*.py examples/*/*; do
     case $file in *.so | *.o) continue ;; esac
     check "$file is installed" cmp "$file" "$doc/$file"
 done
