@@ -87,7 +87,7 @@ static tn_status perform_with(tn_bound *b, bound_scratch *s, const graph_binding
 {
     const device *device = b->model->target.device;
     graph_binding bound;
-    arena measuring;
+    arena measuring = {0};
     tn_status status = plan_call(b, applied, s, op_tokens(call), &bound, err);
     if (status == TN_OK)
         status = arena_init(&measuring, device, 0, err);

@@ -1,28 +1,15 @@
 /* What a run did: its calls, what they read, and where gradients of it lie. */
 #include "run/tape.h"
 
+#include "base/reserved.h"
 #include "base/tensor.h"
 #include "op/op.h"
 #include "run/strips.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { LINE = 64 }; /* bytes of a flag in tape.touched                                              */
-
-/* Addresses that take memory when they are written to; zeros. */
-static void *reserve(size_t bytes)
-{
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
-}
-
-static void give_back(void *memory, size_t bytes)
-{
-    if (memory)
-        munmap(memory, bytes);
-}
 
 tn_status tape_open(tape *t, arena *a, const device *device, size_t bytes, tape_sums sums, tn_error *err)
 {
@@ -31,9 +18,9 @@ tn_status tape_open(tape *t, arena *a, const device *device, size_t bytes, tape_
     if (!device->ops->host_memory)
         return tn_fail(err, TN_E_USAGE, device->ops->name,
                        "gradients of a whole model are computed in the host's memory; open it on the cpu");
-    a->base = reserve(a->size);
-    t->gradients = reserve(a->size);
-    t->touched = reserve(a->size / LINE);
+    a->base = reserved_new(a->size);
+    t->gradients = reserved_new(a->size);
+    t->touched = reserved_new(a->size / LINE);
     if (a->base && t->gradients && t->touched)
         return TN_OK;
     tape_close(t);
@@ -44,9 +31,9 @@ void tape_close(tape *t)
 {
     if (!t->arena)
         return;
-    give_back(t->arena->base, t->arena->size);
-    give_back(t->gradients, t->arena->size);
-    give_back(t->touched, t->arena->size / LINE);
+    reserved_free(t->arena->base, t->arena->size);
+    reserved_free(t->gradients, t->arena->size);
+    reserved_free(t->touched, t->arena->size / LINE);
     free(t->calls);
     *t->arena = (arena){.device = t->arena->device};
     *t = (tape){0};

@@ -2,6 +2,8 @@
  * process; pages are writable while a step is taken alone, so that a kernel that writes to weights still faults. */
 #include "train/optimiser.h"
 
+#include "base/reserved.h"
+
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,17 +11,9 @@
 
 void optimiser_close(optimiser *o)
 {
-    if (o->first)
-        munmap(o->first, o->bytes);
-    if (o->second)
-        munmap(o->second, o->bytes);
+    reserved_free(o->first, o->bytes);
+    reserved_free(o->second, o->bytes);
     *o = (optimiser){0};
-}
-
-static float *reserve(size_t bytes)
-{
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
 }
 
 static tn_status optimiser_open(optimiser *o, const train_params *params, tn_error *err)
@@ -27,8 +21,8 @@ static tn_status optimiser_open(optimiser *o, const train_params *params, tn_err
     if (o->second)
         return TN_OK;
     o->bytes = params->bytes + 1;
-    o->first = o->first ? o->first : reserve(o->bytes);
-    o->second = o->first ? reserve(o->bytes) : NULL;
+    o->first = o->first ? o->first : reserved_new(o->bytes);
+    o->second = o->first ? reserved_new(o->bytes) : NULL;
     return o->second ? TN_OK
                      : tn_fail(err, TN_E_MEMORY, "optimiser", "out of memory for moments of %zu bytes", o->bytes);
 }

@@ -1,11 +1,11 @@
 /* Which bytes are which parameter: sites have views of the files' tensors, or of the copies that were made of them. */
 #include "train/params.h"
 
+#include "base/reserved.h"
 #include "base/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* A component of the name that says "bias" or is a norm's. */
 static bool params_decays(const char *name)
@@ -66,10 +66,9 @@ tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
     params_drop_shared(p);
     for (size_t i = 0; i < p->count; i++)
         p->bytes += p->at[i].bytes / tn_dtype_size(p->at[i].dtype) * sizeof(float);
-    void *sums = mmap(NULL, p->bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (sums == MAP_FAILED)
+    p->sums = reserved_new(p->bytes + 1);
+    if (!p->sums)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for gradients of %zu bytes", p->bytes);
-    p->sums = sums;
     for (size_t i = 0, at = 0; i < p->count; i++) {
         p->at[i].sums = p->sums + at;
         at += p->at[i].bytes / tn_dtype_size(p->at[i].dtype);
@@ -79,15 +78,14 @@ tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
 
 void params_close(train_params *p)
 {
-    if (p->sums)
-        munmap(p->sums, p->bytes + 1);
+    reserved_free(p->sums, p->bytes + 1);
     free(p->at);
     *p = (train_params){0};
 }
 
 void params_clear(train_params *p)
 {
-    madvise(p->sums, p->bytes, MADV_DONTNEED);
+    reserved_clear(p->sums, p->bytes + 1);
     for (size_t i = 0; i < p->count; i++)
         p->at[i].read = false;
 }

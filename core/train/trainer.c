@@ -216,11 +216,13 @@ static int64_t target_of(const tn_train_texts *texts, int64_t text_end, int64_t 
  * sum of a whole vocabulary. */
 static double cross_entropy(float *row, int64_t vocab, int64_t label, double divisor)
 {
-    double largest = row[0], sum = 0, at_label = row[label];
+    double sum = 1, at_label = row[label]; /* that of the largest itself                              */
+    int64_t top = 0;
     for (int64_t i = 1; i < vocab; i++)
-        largest = row[i] > largest ? row[i] : largest;
+        top = row[i] > row[top] ? i : top;
+    double largest = row[top];
     for (int64_t i = 0; i < vocab; i++)
-        sum += exp(row[i] - largest);
+        sum += i == top ? 0 : exp(row[i] - largest);
     for (int64_t i = 0; i < vocab; i++)
         row[i] = (float)((exp(row[i] - largest) / sum - (i == label)) / divisor);
     return largest + log(sum) - at_label;
