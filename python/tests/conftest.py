@@ -5,6 +5,7 @@ in C."""
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,8 @@ def surroundings(tmp_path_factory):
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ.setdefault("TENON_MEASURE", "no")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell's background jobs; programs would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
