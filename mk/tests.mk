@@ -207,6 +207,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
   '$(TOOL)/check_training $(if $(FEWER),$(SOME_MODELS),tests/data/models) --differences' \
+  $(if $(wildcard ../shared/training),'$(TOOL)/check_training ../shared/training/cases ../shared/training/gradients --kernels none --kernels auto') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \

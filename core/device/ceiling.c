@@ -2,6 +2,7 @@
 #include "device/ceiling.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "device/device.h"
 #include "device/machine.h"
 
@@ -100,7 +101,7 @@ bool ceiling_open(void)
 {
     const int64_t unit = (int64_t)SLICES << 21, least = (int64_t)512 << 20;
     int64_t bytes = 4 * machine_cache_bytes(INT32_MAX);
-    int64_t most = sysconf(_SC_PHYS_PAGES) / 8 * sysconf(_SC_PAGESIZE) / unit * unit;
+    int64_t most = (int64_t)(memory_of_machine(0) / 8) / unit * unit;
     if (ring.memory)
         return true;
     bytes = ((bytes > least ? bytes : least) + unit - 1) / unit * unit;

@@ -1,6 +1,7 @@
 /* Engines: options, and taking sequences in and out. */
 #include "engine/engine_state.h"
 
+#include "base/memory.h"
 #include "base/structs.h"
 #include "engine/prints.h"
 
@@ -12,8 +13,7 @@ enum { DEFAULT_SEQUENCES = 16, DEFAULT_BUDGET = 512, MOST_SEQUENCES = 1024 };
 
 static size_t quarter_of_memory(void)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (size_t)pages / 4 * (size_t)page : (size_t)1 << 30;
+    return memory_of_machine((size_t)4 << 30) / 4;
 }
 
 /* Models whose tokens see those behind them take a text in one call, which an engine does not promise. */

@@ -2,10 +2,10 @@
  * miscalculated: it is to blame, and not a host that has no such memory. */
 #include "run/planning.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 
 #include <inttypes.h>
-#include <unistd.h>
 
 static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = PLANNING_LARGE; /* beyond 16 times the weights */
 static const size_t MOST_OF_DEVICE = (size_t)1 << 36; /* its memory is not this machine's                */
@@ -15,13 +15,6 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A part of what memory this machine has. */
-static size_t memory(long divisor)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (size_t)(pages / divisor) * (size_t)page : SIZE_MAX;
-}
-
 static size_t most_packed(const tn_site *site)
 {
     size_t bytes = MOST_PACKED;
@@ -29,14 +22,14 @@ static size_t most_packed(const tn_site *site)
         for (int64_t i = 0; i < site->param[role].count; i++)
             bytes +=
                 16 * tn_dtype_bytes(site->param[role].tensors[i].dtype, tn_tensor_count(&site->param[role].tensors[i]));
-    return least(bytes, memory(1));
+    return least(bytes, memory_of_machine(SIZE_MAX));
 }
 
 tn_status planning_judge(const tn_site *site, const tn_plan *given, const tn_plan *plan, tn_error *err)
 {
     size_t scratch =
         plan->scratch_bytes > plan->backward_scratch_bytes ? plan->scratch_bytes : plan->backward_scratch_bytes;
-    size_t most = least(MOST_SCRATCH, memory(4)), packed = most_packed(site);
+    size_t most = least(MOST_SCRATCH, memory_of_machine(SIZE_MAX) / 4), packed = most_packed(site);
     if (plan->size != given->size || plan->threads != given->threads || plan->max_tokens != given->max_tokens)
         return tn_fail(err, TN_E_KERNEL, NULL,
                        "it changes what it is given: %" PRId64 " tokens on %d threads to %" PRId64 " on %d",

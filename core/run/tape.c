@@ -86,14 +86,6 @@ static bool is_read(const op_row *row, int i)
     return row && !row->in[i].unread;
 }
 
-static void copy_elements(const tn_tensor *from, char *to)
-{
-    strips s = strips_of(from);
-    size_t element = tn_dtype_size(from->dtype), bytes = (size_t)s.width * element;
-    for (int64_t i = 0; i < s.count; i++)
-        memcpy(to + (size_t)i * bytes, (const char *)from->data + strips_at(&s, i) * (int64_t)element, bytes);
-}
-
 static bool same_view(const tn_tensor *a, const tn_tensor *b)
 {
     return a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -108,9 +100,11 @@ static tn_status save(tape *t, size_t call, int input, tn_error *err)
     tn_tensor copy = tn_tensor_dense(NULL, old.dtype, old.ndim, old.shape);
     tn_status status =
         arena_take(t->arena, (size_t)tn_tensor_count(&copy) * tn_dtype_size(copy.dtype), &copy.data, err);
+    const tn_call copying = run_make_call(TN_OP_COPY, NULL, RUN_TENSORS(&old), RUN_TENSORS(&copy));
+    if (status == TN_OK)
+        status = run_eager_call(t->arena->device, t->arena, &copying, err);
     if (status != TN_OK)
         return status;
-    copy_elements(&old, copy.data);
     for (size_t c = 0; c < t->count; c++)
         for (int32_t i = 0; i < t->calls[c].call.in_count; i++)
             if (same_view(&t->calls[c].read[i], &old))

@@ -8,8 +8,6 @@
 #include "op/op.h"
 #include "run/strips.h"
 
-#include <string.h>
-
 /* How a call's gradient of an input gets to its place. */
 typedef enum arrival {
     ARRIVAL_NONE,    /* nobody wants it                                                             */
@@ -30,23 +28,6 @@ typedef struct backward {
     tn_error *err;
 } backward;
 
-enum { ADD_BLOCK = 1024 };
-
-/* to += what, n elements that lie side by side, rounded once. */
-static void add_elements(char *to, tn_dtype to_type, const char *what, tn_dtype type, int64_t n)
-{
-    float a[ADD_BLOCK], b[ADD_BLOCK];
-    size_t to_size = tn_dtype_size(to_type), size = tn_dtype_size(type);
-    for (int64_t i = 0; i < n; i += ADD_BLOCK) {
-        int64_t count = n - i < ADD_BLOCK ? n - i : ADD_BLOCK;
-        convert_to_f32(to + (size_t)i * to_size, to_type, a, count);
-        convert_to_f32(what + (size_t)i * size, type, b, count);
-        for (int64_t k = 0; k < count; k++)
-            a[k] += b[k];
-        convert_from_f32(a, to_type, to + (size_t)i * to_size, count);
-    }
-}
-
 /* Has a row one element alone, which stands for all? Its gradient is the sum, and one element, too. */
 static bool is_spread(const tn_tensor *t)
 {
@@ -61,24 +42,44 @@ static tn_tensor without_spread(const tn_tensor *t)
     return one;
 }
 
-/* The elements of what take_like gave, added to those of a view like it, which may have some several times. */
-static void add_tensor(const tn_tensor *view, const tn_tensor *what)
+static bool repeats(const tn_tensor *t)
 {
-    const tn_tensor one = without_spread(view), *to = is_spread(what) ? &one : view;
-    strips s = strips_of(to);
-    size_t to_size = tn_dtype_size(to->dtype), size = tn_dtype_size(what->dtype);
-    for (int64_t i = 0; i < s.count; i++)
-        add_elements((char *)to->data + strips_at(&s, i) * (int64_t)to_size, to->dtype,
-                     (const char *)what->data + (size_t)(i * s.width) * size, what->dtype, s.width);
+    for (int32_t i = 0; i < t->ndim; i++)
+        if (t->shape[i] > 1 && t->stride[i] == 0)
+            return true;
+    return false;
 }
 
-static void copy_tensor(const tn_tensor *to, const tn_tensor *what)
+/* to += what, where elements of to stand for several of what: one after the other. */
+static void add_repeated(const tn_tensor *to, const tn_tensor *what)
 {
     strips s = strips_of(to);
-    size_t size = tn_dtype_size(to->dtype), bytes = (size_t)s.width * size;
-    for (int64_t i = 0; i < s.count; i++)
-        memcpy((char *)to->data + strips_at(&s, i) * (int64_t)size, (const char *)what->data + (size_t)i * bytes,
-               bytes);
+    size_t to_size = tn_dtype_size(to->dtype), size = tn_dtype_size(what->dtype);
+    for (int64_t i = 0; i < s.count * s.width; i++) {
+        char *at = (char *)to->data + (strips_at(&s, i / s.width) + i % s.width) * (int64_t)to_size;
+        float a, b;
+        convert_to_f32(at, to->dtype, &a, 1);
+        convert_to_f32((const char *)what->data + (size_t)i * size, what->dtype, &b, 1);
+        a += b;
+        convert_from_f32(&a, to->dtype, at, 1);
+    }
+}
+
+/* A step between the contracts. */
+static tn_status step(const backward *b, tn_op op, run_tensors in, run_tensors out)
+{
+    const tn_call call = run_make_call(op, NULL, in, out);
+    return run_eager_call(b->t->arena->device, b->t->arena, &call, b->err);
+}
+
+/* What take_like gave, added to a view like it. */
+static tn_status add(const backward *b, const tn_tensor *view, const tn_tensor *what)
+{
+    const tn_tensor one = without_spread(view), *to = is_spread(what) ? &one : view;
+    if (!repeats(to) && !is_spread(what))
+        return step(b, TN_OP_ADD, RUN_TENSORS(to, what), RUN_TENSORS(to));
+    add_repeated(to, what);
+    return TN_OK;
 }
 
 /* A dense tensor of x's shape and type, or one that is spread as x is. */
@@ -102,14 +103,6 @@ static tn_tensor sums_of(const tape *t, const tn_tensor *x)
     sums.dtype = TN_F32;
     sums.data = t->sums.find(t->sums.ctx, x);
     return sums;
-}
-
-static bool repeats(const tn_tensor *t)
-{
-    for (int32_t i = 0; i < t->ndim; i++)
-        if (t->shape[i] > 1 && t->stride[i] == 0)
-            return true;
-    return false;
 }
 
 /* Was the input, or a part of it, given to the call as an earlier input, too? */
@@ -199,23 +192,30 @@ static tn_status prepare_params(backward *b)
     return status;
 }
 
-static void deliver(backward *b)
+static tn_status deliver_inputs(backward *b)
 {
-    const tn_call *call = &b->entry->call;
-    for (int32_t i = 0; i < call->in_count; i++) {
+    tn_status status = TN_OK;
+    for (int32_t i = 0; i < b->call.in_count && status == TN_OK; i++) {
         if (b->how[i] == ARRIVAL_ADDED || b->how[i] == ARRIVAL_SUM)
-            add_tensor(&b->place[i], &b->grads.in[i]);
+            status = add(b, &b->place[i], &b->grads.in[i]);
         else if (b->how[i] == ARRIVAL_INSTEAD)
-            copy_tensor(&b->place[i], &b->grads.in[i]);
+            status = step(b, TN_OP_COPY, RUN_TENSORS(&b->grads.in[i]), RUN_TENSORS(&b->place[i]));
         if (b->how[i] != ARRIVAL_NONE && b->how[i] != ARRIVAL_SUM)
             tape_touch(b->t, &b->place[i]);
     }
+    return status;
+}
+
+static tn_status deliver_params(backward *b)
+{
+    tn_status status = TN_OK;
     for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t k = 0; k < b->grads.param[role].count; k++) {
-            tn_tensor sums = sums_of(b->t, &call->site->param[role].tensors[k]);
+        for (int64_t k = 0; k < b->grads.param[role].count && status == TN_OK; k++) {
+            tn_tensor sums = sums_of(b->t, &b->call.site->param[role].tensors[k]);
             if (sums.data)
-                add_tensor(&sums, &b->grads.param[role].tensors[k]);
+                status = add(b, &sums, &b->grads.param[role].tensors[k]);
         }
+    return status;
 }
 
 /* What the call wrote was something else before: its gradient is used up, except where an input's lies there now. */
@@ -234,22 +234,25 @@ static void clear_results(backward *b)
 /* Rows of a table, each as often as its token came: a table of a whole vocabulary is not made for it. */
 static void embedding_backward(backward *b)
 {
+    enum { BLOCK = 1024 };
     const tn_site *site = b->call.site;
     const tn_tensor *ids = &b->call.in[0], *dy = &b->grads.out[0];
     tn_tensor table = sums_of(b->t, site->param[TN_ROLE_WEIGHT].tensors);
     tn_dtype type = site->param[TN_ROLE_WEIGHT].tensors->dtype;
-    float scale = (float)site->num[TN_NUM_SCALE], row[ADD_BLOCK], rounded;
+    float scale = (float)site->num[TN_NUM_SCALE], row[BLOCK], rounded;
+    if (!table.data) /* quantised, among others                                                       */
+        return;
     convert_from_f32(&scale, type, &rounded, 1);
     convert_to_f32(&rounded, type, &scale, 1);
-    for (int64_t t = 0; t < ids->shape[0] && table.data; t++) {
+    for (int64_t t = 0; t < ids->shape[0]; t++) {
         int64_t id = ((const int64_t *)ids->data)[t];
         id = site->features & TN_HAS_PARTIAL && id >= table.shape[0] ? 0 : id;
         if (ids->data == b->t->tokens && id == b->t->padding)
             continue;
         const char *from = (const char *)dy->data + (size_t)(t * dy->stride[0]) * tn_dtype_size(dy->dtype);
         float *to = (float *)table.data + id * table.stride[0];
-        for (int64_t i = 0; i < table.shape[1]; i += ADD_BLOCK) {
-            int64_t n = table.shape[1] - i < ADD_BLOCK ? table.shape[1] - i : ADD_BLOCK;
+        for (int64_t i = 0; i < table.shape[1]; i += BLOCK) {
+            int64_t n = table.shape[1] - i < BLOCK ? table.shape[1] - i : BLOCK;
             convert_to_f32(from + (size_t)i * tn_dtype_size(dy->dtype), dy->dtype, row, n);
             for (int64_t k = 0; k < n; k++)
                 to[i + k] += scale != 0.0f ? row[k] * scale : row[k];
@@ -281,7 +284,9 @@ static tn_status call_backward(tape *t, const tape_call *entry, tn_error *err)
         if (status == TN_OK)
             status = perform(&b);
         if (status == TN_OK)
-            deliver(&b);
+            status = deliver_inputs(&b);
+        if (status == TN_OK)
+            status = deliver_params(&b);
     }
     if (status == TN_OK)
         clear_results(&b);

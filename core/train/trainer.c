@@ -3,13 +3,13 @@
 #include "train/save.h"
 
 #include "base/convert.h"
+#include "base/memory.h"
 #include "base/structs.h"
 #include "generate/chunk.h"
 #include "run/guest.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { MAX_TOKENS = 4096, HEAD_TOKENS = 64 };
 
@@ -31,13 +31,6 @@ struct tn_trainer {
     int32_t threads;
 };
 
-/* As many addresses as there is memory; what is used of them is what the texts need. */
-static size_t memory_of_machine(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : (size_t)1 << 34;
-}
-
 static tn_status open_parts(tn_trainer *t, tn_error *err)
 {
     const device *device = t->model->target.device;
@@ -48,8 +41,9 @@ static tn_status open_parts(tn_trainer *t, tn_error *err)
     if (!t->segment || !t->part || !t->lengths || !t->logits)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory; use a smaller max_tokens");
     tn_status status = params_open(&t->params, t->model, err);
-    if (status == TN_OK)
-        status = tape_open(&t->tape, &t->arena, device, memory_of_machine(), (tape_sums){params_find, &t->params}, err);
+    if (status == TN_OK) /* as many addresses as there is memory: what is used of them is what the texts need      */
+        status = tape_open(&t->tape, &t->arena, device, memory_of_machine((size_t)16 << 30),
+                           (tape_sums){params_find, &t->params}, err);
     if (status == TN_OK)
         status = chunk_init(&t->in, device, t->model->dtype, t->shape, 1, t->max_tokens, err);
     return status;

@@ -67,47 +67,48 @@ static const struct {
     const char *function, *name;
     const char *value;
     char **made;
+    bool fresh; /* not the same twice                                                             */
 } texts[] = {
-    {"tn_template_open", "path", "tests/data/templates/qwen2.5/template.jinja", NULL},
-    {"tn_config_load", "path", NULL, &values_world.config_file},
-    {"tn_safetensors_open", "path", VALUES_LLAMA "/model.safetensors", NULL},
-    {"tn_safetensors_write", "path", NULL, &values_world.written},
-    {"tn_tokenizer_open", "path", "tests/data/tokenizers/gpt-2", NULL},
-    {NULL, "path", "model.norm", NULL},
-    {NULL, "source", "{{ messages[0].content }}", NULL},
-    {NULL, "messages", "[{\"role\": \"user\", \"content\": \"Hello\"}]", NULL},
-    {"tn_safetensors_get", "name", "model.norm.weight", NULL},
-    {"tn_trainer_save", "folder", NULL, &values_world.written},
-    {"tn_trainer_gradient", "name", "model.norm.weight", NULL},
-    {"tn_dtype_parse", "name", "f32", NULL},
-    {"tn_embedder_prompt", "name", NULL, NULL},
-    {"tn_template_parse", "name", "a template", NULL},
-    {"tn_check_replay", "plugin", NULL, NULL},
-    {"tn_check_replay", "file", VALUES_LLAMA "/model.safetensors", NULL},
-    {NULL, "file", NULL, &values_world.plugin},
-    {"tn_model_open", "folder", VALUES_LLAMA, NULL},
-    {"tn_model_borrow", "config_json", VALUES_CONFIG, NULL},
-    {"tn_hub_folder", "id", "org/m", NULL},
-    {"tn_hub_folder", "revision", "main", NULL},
-    {"tn_quantize", "model", VALUES_LLAMA, NULL},
-    {"tn_quantize", "out", NULL, &values_world.written},
-    {"tn_quantize", "type", "Q8_0", NULL},
-    {"tn_continue_text", "folder", "models/demo", NULL},
-    {NULL, "prompt", "Hello", NULL},
-    {NULL, "folder", NULL, &values_world.plugins},
-    {NULL, "where", "where", NULL},
-    {NULL, "format", "what is wrong", NULL},
-    {NULL, "spec", "norm", NULL},
-    {NULL, "id", "norm", NULL},
-    {NULL, "modules", "*", NULL},
-    {NULL, "prefix", NULL, &values_world.prefix},
-    {NULL, "device", "cpu", NULL},
-    {NULL, "kind", "trials", NULL},
-    {NULL, "kernel", "none", NULL},
-    {"tn_media_expand", "text", "Hello & you", NULL}, /* & is 5 in GPT-2's vocabulary                    */
-    {NULL, "text", "Hello", NULL},
-    {NULL, "word", "stp", NULL},
-    {NULL, "bytes", "st", NULL},
+    {"tn_template_open", "path", "tests/data/templates/qwen2.5/template.jinja", NULL, false},
+    {"tn_config_load", "path", NULL, &values_world.config_file, false},
+    {"tn_safetensors_open", "path", VALUES_LLAMA "/model.safetensors", NULL, false},
+    {"tn_safetensors_write", "path", NULL, &values_world.written, false},
+    {"tn_tokenizer_open", "path", "tests/data/tokenizers/gpt-2", NULL, false},
+    {NULL, "path", "model.norm", NULL, false},
+    {NULL, "source", "{{ messages[0].content }}", NULL, false},
+    {NULL, "messages", "[{\"role\": \"user\", \"content\": \"Hello\"}]", NULL, false},
+    {"tn_safetensors_get", "name", "model.norm.weight", NULL, false},
+    {"tn_trainer_save", "folder", NULL, &values_world.written, true},
+    {"tn_trainer_gradient", "name", "model.norm.weight", NULL, false},
+    {"tn_dtype_parse", "name", "f32", NULL, false},
+    {"tn_embedder_prompt", "name", NULL, NULL, false},
+    {"tn_template_parse", "name", "a template", NULL, false},
+    {"tn_check_replay", "plugin", NULL, NULL, false},
+    {"tn_check_replay", "file", VALUES_LLAMA "/model.safetensors", NULL, false},
+    {NULL, "file", NULL, &values_world.plugin, false},
+    {"tn_model_open", "folder", VALUES_LLAMA, NULL, false},
+    {"tn_model_borrow", "config_json", VALUES_CONFIG, NULL, false},
+    {"tn_hub_folder", "id", "org/m", NULL, false},
+    {"tn_hub_folder", "revision", "main", NULL, false},
+    {"tn_quantize", "model", VALUES_LLAMA, NULL, false},
+    {"tn_quantize", "out", NULL, &values_world.written, false},
+    {"tn_quantize", "type", "Q8_0", NULL, false},
+    {"tn_continue_text", "folder", "models/demo", NULL, false},
+    {NULL, "prompt", "Hello", NULL, false},
+    {NULL, "folder", NULL, &values_world.plugins, false},
+    {NULL, "where", "where", NULL, false},
+    {NULL, "format", "what is wrong", NULL, false},
+    {NULL, "spec", "norm", NULL, false},
+    {NULL, "id", "norm", NULL, false},
+    {NULL, "modules", "*", NULL, false},
+    {NULL, "prefix", NULL, &values_world.prefix, false},
+    {NULL, "device", "cpu", NULL, false},
+    {NULL, "kind", "trials", NULL, false},
+    {NULL, "kernel", "none", NULL, false},
+    {"tn_media_expand", "text", "Hello & you", NULL, false}, /* & is 5 in GPT-2's vocabulary                    */
+    {NULL, "text", "Hello", NULL, false},
+    {NULL, "word", "stp", NULL, false},
+    {NULL, "bytes", "st", NULL, false},
 };
 
 static const struct {
@@ -166,12 +167,12 @@ bool values_fit(const char *function, const char *name, const api_function *f, c
     return (!function || !strcmp(function, f->name)) && (!name || !strcmp(name, p->name));
 }
 
-/* A folder that no other call has made. */
-static const char *make_new_folder(void)
+/* A path that no other call has had. */
+static const char *make_fresh(const char *path)
 {
-    static char path[4096];
-    snprintf(path, sizeof path, "%s-%d", values_world.written, (int)getpid());
-    return path;
+    static char fresh[4096];
+    snprintf(fresh, sizeof fresh, "%s-%d", path, (int)getpid());
+    return fresh;
 }
 
 static bool make_text(const api_function *f, const api_param *p, const char **out)
@@ -179,8 +180,8 @@ static bool make_text(const api_function *f, const api_param *p, const char **ou
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (values_fit(texts[i].function, texts[i].name, f, p)) {
             const char *value = texts[i].made ? *texts[i].made : texts[i].value;
-            if (!strcmp(f->name, "tn_trainer_save"))
-                value = make_new_folder();
+            if (texts[i].fresh)
+                value = make_fresh(value);
             if (value && (!strncmp(value, "tests/", 6) || !strncmp(value, "models/", 7)))
                 value = tempdir_path(values_world.root, value);
             *out = value ? values_copied(value, strlen(value) + 1) : NULL;

@@ -67,6 +67,12 @@ static double apart(const tn_tensor *x, double times, const tn_tensor *y)
     return most / largest;
 }
 
+static void expect_same_bits(const tn_trainer *a, const tn_trainer *b, const char *name)
+{
+    tn_tensor x = gradient_of(a, name), y = gradient_of(b, name);
+    ck_assert_msg(memcmp(x.data, y.data, (size_t)tn_tensor_count(&x) * sizeof(float)) == 0, "%s: other bits", name);
+}
+
 static const char *const some[] = {"model.embed_tokens.weight", "model.layers.0.self_attn.k_proj.weight",
                                    "model.layers.1.mlp.down_proj.weight", "model.norm.weight"};
 
@@ -105,9 +111,7 @@ START_TEST(calls_add_up_until_they_are_cleared)
     ck_assert_int_eq(tn_trainer_gradient(u, some[0], &(tn_tensor){0}, NULL), TN_E_USAGE);
     learn(u, &all);
     for (size_t i = 0; i < 2; i++) {
-        tn_tensor x = gradient_of(t, some[i]), y = gradient_of(u, some[i]);
-        ck_assert_msg(memcmp(x.data, y.data, (size_t)tn_tensor_count(&x) * sizeof(float)) == 0, "%s: other bits",
-                      some[i]);
+        expect_same_bits(t, u, some[i]);
     }
     tn_trainer_close(t);
     tn_trainer_close(u);
@@ -175,9 +179,7 @@ START_TEST(threads_change_nothing)
     ck_assert_ptr_nonnull(more);
     learn(more, &all);
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        tn_tensor x = gradient_of(one, some[i]), y = gradient_of(more, some[i]);
-        ck_assert_msg(memcmp(x.data, y.data, (size_t)tn_tensor_count(&x) * sizeof(float)) == 0, "%s: other bits",
-                      some[i]);
+        expect_same_bits(one, more, some[i]);
     }
     tn_trainer_close(one);
     tn_trainer_close(more);
