@@ -170,6 +170,8 @@ static lent *lend(const tensor_object *t, bool copy)
     values *v = copy ? values_new(count) : t->values;
     if (!l || !v) {
         free(l);
+        if (copy)
+            values_drop(v);
         return NULL;
     }
     if (copy)
