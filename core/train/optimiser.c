@@ -1,13 +1,9 @@
-/* AdamW over parameters where they lie. Files are mapped privately, so that what is written to a page stays in this
- * process; pages are writable while a step is taken alone, so that a kernel that writes to weights still faults. */
+/* AdamW over parameters where they lie. */
 #include "train/optimiser.h"
 
 #include "base/reserved.h"
 
 #include <math.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 void optimiser_close(optimiser *o)
 {
@@ -16,7 +12,7 @@ void optimiser_close(optimiser *o)
     *o = (optimiser){0};
 }
 
-static tn_status optimiser_open(optimiser *o, const train_params *params, tn_error *err)
+tn_status optimiser_open(optimiser *o, const train_params *params, tn_error *err)
 {
     if (o->second)
         return TN_OK;
@@ -29,7 +25,7 @@ static tn_status optimiser_open(optimiser *o, const train_params *params, tn_err
 
 /* ---- what may be stepped ---------------------------------------------------------------------------------------- */
 
-static tn_status check(const tn_model *model, const train_params *params, tn_error *err)
+tn_status optimiser_check(const tn_model *model, const train_params *params, tn_error *err)
 {
     const graph *g = model->target.graph;
     for (size_t i = 0; i < g->site_count; i++)
@@ -58,25 +54,6 @@ static double norm_of(const train_params *params)
     return sqrt(squares);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------------------ */
-
-static void protect(const train_param *p, int protection)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)p->data & ~(page - 1);
-    mprotect((void *)begin, (uintptr_t)p->data + p->bytes - begin, protection);
-}
-
-/* Is it on pages that nobody could write to before? Copies are, where they have pages to themselves. */
-static bool was_read_only(const tn_model *model, const train_param *p)
-{
-    for (size_t i = 0; i < model->copies.count; i++) {
-        const pages *block = &model->copies.blocks[i];
-        if (p->data >= block->data && p->data < block->data + block->bytes)
-            return block->read_only;
-    }
-    return true;
-}
-
 /* ---- a step ----------------------------------------------------------------------------------------------------- */
 
 typedef struct update {
@@ -101,7 +78,7 @@ static void update_elements(void *ctx, int64_t begin, int64_t end, int32_t threa
 tn_status optimiser_step(optimiser *o, const tn_model *model, train_params *params, const tn_train_step *step,
                          double *norm, tn_error *err)
 {
-    tn_status status = check(model, params, err);
+    tn_status status = optimiser_check(model, params, err);
     if (status == TN_OK)
         status = optimiser_open(o, params, err);
     if (status != TN_OK)
@@ -128,10 +105,10 @@ tn_status optimiser_step(optimiser *o, const tn_model *model, train_params *para
         u.m = o->first + at;
         u.v = o->second + at;
         u.keep = (float)(1 - step->rate * (p->decays ? step->decay : 0));
-        protect(p, PROT_READ | PROT_WRITE);
+        params_unlock(p);
         tn_parallel_for(params_count(p), 1 << 14, update_elements, &u);
-        if (was_read_only(model, p))
-            protect(p, PROT_READ);
+        params_lock(p, model);
+        params->at[i].moved = true;
     }
     params_clear(params);
     return TN_OK;

@@ -13,7 +13,12 @@ typedef struct optimiser {
     int64_t steps;
 } optimiser;
 
+/* Zero moments, where there are none yet. */
+tn_status optimiser_open(optimiser *o, const train_params *params, tn_error *err);
 void optimiser_close(optimiser *o);
+
+/* May parameters change? TN_E_USAGE. */
+tn_status optimiser_check(const tn_model *model, const train_params *params, tn_error *err);
 
 /* tn_trainer_step, with all of step filled in. */
 tn_status optimiser_step(optimiser *o, const tn_model *model, train_params *params, const tn_train_step *step,

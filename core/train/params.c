@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A component of the name that says "bias" or is a norm's. */
 static bool params_decays(const char *name)
@@ -29,6 +31,7 @@ static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, tr
     if (!shards_taken(weights, index) || !shards_get(weights, name, &file) ||
         !(tensor_is_float(file.dtype) || file.dtype == TN_F64))
         return false;
+    p->name = name;
     p->data = shards_used(weights, name, TN_DTYPE_NONE);
     p->dtype = otherwise;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -42,7 +45,7 @@ static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, tr
 static int by_address(const void *a, const void *b)
 {
     const train_param *x = a, *y = b;
-    return x->data < y->data ? -1 : x->data > y->data;
+    return x->data < y->data ? -1 : x->data > y->data ? 1 : strcmp(x->name, y->name);
 }
 
 static void params_drop_shared(train_params *p)
@@ -102,6 +105,30 @@ static train_param *find(const train_params *p, const char *address)
             high = middle;
     }
     return low > 0 && address < p->at[low - 1].data + p->at[low - 1].bytes ? &p->at[low - 1] : NULL;
+}
+
+/* Files are mapped privately, so that what is written to a page stays in this process; pages are writable for as long
+ * as their parameter changes, so that a kernel that writes to weights still faults. */
+static void protect(const train_param *p, int protection)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)p->data & ~(page - 1);
+    mprotect((void *)begin, (uintptr_t)p->data + p->bytes - begin, protection);
+}
+
+void params_unlock(const train_param *p)
+{
+    protect(p, PROT_READ | PROT_WRITE);
+}
+
+/* Copies are on pages that were writable before, where they have none to themselves. */
+void params_lock(const train_param *p, const tn_model *model)
+{
+    for (size_t i = 0; i < model->copies.count; i++) {
+        const pages *block = &model->copies.blocks[i];
+        if (p->data >= block->data && p->data < block->data + block->bytes && !block->read_only)
+            return;
+    }
+    protect(p, PROT_READ);
 }
 
 float *params_find(void *ctx, const tn_tensor *t)

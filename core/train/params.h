@@ -6,12 +6,14 @@
 
 /* One tensor of the checkpoint, as the model has it in memory. */
 typedef struct train_param {
+    const char *name; /* the file's; of several, the first in alphabetical order                      */
     const char *data;
     size_t bytes;
     tn_dtype dtype;
     float *sums; /* an element for each of data                                                   */
     bool read;   /* backward asked for it                                                         */
     bool decays; /* it is no bias, and of no norm                                                 */
+    bool moved;  /* a step has changed it, so that it has moments                                  */
 } train_param;
 
 typedef struct train_params {
@@ -34,6 +36,10 @@ static inline int64_t params_count(const train_param *p)
 
 /* tape_sums.find; ctx: the params. */
 float *params_find(void *ctx, const tn_tensor *t);
+
+/* Are its pages to be written to by this process? Those that nobody could write to before are locked again. */
+void params_unlock(const train_param *p);
+void params_lock(const train_param *p, const tn_model *model);
 
 /* tn_trainer_gradient. */
 tn_status params_gradient(const train_params *p, const char *name, tn_tensor *out, tn_error *err);

@@ -1,6 +1,7 @@
 /* A forward over texts, their loss, and the way back. */
 #include "train/optimiser.h"
 #include "train/save.h"
+#include "train/state.h"
 
 #include "base/convert.h"
 #include "base/memory.h"
@@ -206,8 +207,8 @@ static int64_t target_of(const tn_train_texts *texts, int64_t text_end, int64_t 
     return token + 1 < text_end ? texts->labels[token + 1] : -100;
 }
 
-/* -log of the label's probability; row becomes the gradient of that divided by the divisor. In double: one row is a
- * sum of a whole vocabulary. */
+/* -log of the label's probability; row becomes the gradient of that divided by the divisor, unless that is 0. In
+ * double: one row is a sum of a whole vocabulary. */
 static double cross_entropy(float *row, int64_t vocab, int64_t label, double divisor)
 {
     double sum = 1, at_label = row[label]; /* that of the largest itself                              */
@@ -217,29 +218,30 @@ static double cross_entropy(float *row, int64_t vocab, int64_t label, double div
     double largest = row[top];
     for (int64_t i = 0; i < vocab; i++)
         sum += i == top ? 0 : exp(row[i] - largest);
-    for (int64_t i = 0; i < vocab; i++)
+    for (int64_t i = 0; i < vocab && divisor != 0; i++)
         row[i] = (float)((exp(row[i] - largest) / sum - (i == label)) / divisor);
     return largest + log(sum) - at_label;
 }
 
-/* Rows of logits become their gradients, at those rows' place. */
-static void block_loss(tn_trainer *t, const tn_tensor *logits, const int64_t *targets, double divisor,
-                       tn_train_loss *loss)
+/* Of rows of logits. On a tape their gradients are made, too. */
+static void block_loss(tn_trainer *t, const graph_run *r, const tn_tensor *logits, const int64_t *targets,
+                       double divisor, tn_train_loss *loss)
 {
-    tn_tensor g = tape_gradient(&t->tape, logits);
+    tn_tensor g = r->tape ? tape_gradient(r->tape, logits) : (tn_tensor){0};
     size_t size = tn_dtype_size(logits->dtype);
     for (int64_t i = 0; i < logits->shape[0]; i++) {
         if (targets[i] == -100)
             continue;
         convert_to_f32((const char *)logits->data + (size_t)(i * logits->stride[0]) * size, logits->dtype, t->logits,
                        t->shape->vocab);
-        loss->loss += cross_entropy(t->logits, t->shape->vocab, targets[i], divisor) / divisor;
+        loss->loss += cross_entropy(t->logits, t->shape->vocab, targets[i], r->tape ? divisor : 0) / divisor;
         loss->counted++;
-        convert_from_f32(t->logits, g.dtype, (char *)g.data + (size_t)(i * g.stride[0]) * size, t->shape->vocab);
+        if (r->tape)
+            convert_from_f32(t->logits, g.dtype, (char *)g.data + (size_t)(i * g.stride[0]) * size, t->shape->vocab);
     }
 }
 
-/* Logits of some rows of the result, their loss, and back to those rows. The logits are forgotten. */
+/* Logits of some rows of the result, their loss, and on a tape back to those rows. The logits are forgotten. */
 static void head(tn_trainer *t, graph_run *r, int64_t first, int64_t rows, const int64_t *targets, double divisor,
                  tn_train_loss *loss)
 {
@@ -248,8 +250,11 @@ static void head(tn_trainer *t, graph_run *r, int64_t first, int64_t rows, const
     tn_tensor logits = t->model->flow->logits(r, t->model->arch_state, &x);
     if (r->status != TN_OK)
         return;
-    block_loss(t, &logits, targets, divisor, loss);
-    r->status = tape_backward(&t->tape, calls, mark, r->err);
+    block_loss(t, r, &logits, targets, divisor, loss);
+    if (r->tape)
+        r->status = tape_backward(r->tape, calls, mark, r->err);
+    else
+        arena_release(r->arena, mark);
 }
 
 static void heads(tn_trainer *t, graph_run *r, const tn_train_texts *texts, double divisor, tn_train_loss *loss)
@@ -283,10 +288,11 @@ static tn_status check_calls(tn_trainer *t, const tn_train_texts *texts, int64_t
     return model_check_calls(t->model, 1, tokens, longest, err);
 }
 
-static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tn_train_loss *loss, tn_error *err)
+static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tape *tape, tn_train_loss *loss,
+                     tn_error *err)
 {
     graph_run r = {
-        .device = t->model->target.device, .arena = &t->arena, .dtype = t->model->dtype, .tape = &t->tape, .err = err};
+        .device = t->model->target.device, .arena = &t->arena, .dtype = t->model->dtype, .tape = tape, .err = err};
     double divisor = texts->divisor != 0 ? texts->divisor : count_labels(texts);
     tape_reset(&t->tape);
     t->tape.tokens = t->in.device_ids;
@@ -296,10 +302,11 @@ static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens,
         return status;
     t->model->flow->forward(&r, t->model->arch_state);
     heads(t, &r, texts, divisor, loss);
-    return r.status == TN_OK ? tape_backward(&t->tape, 0, 0, err) : r.status;
+    return r.status == TN_OK && tape ? tape_backward(tape, 0, 0, err) : r.status;
 }
 
-tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *given, tn_train_loss *loss, tn_error *err)
+/* tape NULL: the loss alone. */
+static tn_status learn(tn_trainer *t, const tn_train_texts *given, tape *tape, tn_train_loss *loss, tn_error *err)
 {
     int64_t tokens;
     tn_train_loss own = {.size = sizeof own};
@@ -316,12 +323,22 @@ tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *given, tn_tra
         return status;
     int32_t limit = threads_limit(t->threads);
     guest_watch_begin(&t->watch);
-    status = run(t, &texts, tokens, &own, err);
+    status = run(t, &texts, tokens, tape, &own, err);
     guest_watch_end(&t->watch);
     threads_limit(limit);
     if (status == TN_OK && loss)
         status = structs_give(loss, &own, sizeof own, "tn_train_loss", err);
     return model_files_check(t->model, status, err);
+}
+
+tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *texts, tn_train_loss *loss, tn_error *err)
+{
+    return learn(t, texts, t ? &t->tape : NULL, loss, err);
+}
+
+tn_status tn_trainer_evaluate(tn_trainer *t, const tn_train_texts *texts, tn_train_loss *loss, tn_error *err)
+{
+    return learn(t, texts, NULL, loss, err);
 }
 
 static bool is_out_of(double value, double least, double most)
@@ -358,4 +375,18 @@ tn_status tn_trainer_save(const tn_trainer *t, const char *folder, tn_error *err
     if (!t || !folder)
         return structs_missing(t ? "folder" : "trainer", err);
     return model_files_check(t->model, save_model(t->model, folder, err), err);
+}
+
+tn_status tn_trainer_save_state(const tn_trainer *t, const char *file, tn_error *err)
+{
+    if (!t || !file)
+        return structs_missing(t ? "file" : "trainer", err);
+    return model_files_check(t->model, state_save(&t->params, &t->optimiser, file, err), err);
+}
+
+tn_status tn_trainer_load_state(tn_trainer *t, const char *file, tn_error *err)
+{
+    if (!t || !file)
+        return structs_missing(t ? "file" : "trainer", err);
+    return model_files_check(t->model, state_load(&t->params, &t->optimiser, t->model, file, err), err);
 }

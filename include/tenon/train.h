@@ -47,6 +47,10 @@ TN_API void tn_trainer_close(tn_trainer *trainer); /* NULL is allowed [one threa
 TN_API tn_status tn_trainer_backward(tn_trainer *trainer, const tn_train_texts *texts, tn_train_loss *loss,
                                      tn_error *err);
 
+/* The loss alone: nothing is kept for gradients, and none is added to. loss may be NULL. [one thread] */
+TN_API tn_status tn_trainer_evaluate(tn_trainer *trainer, const tn_train_texts *texts, tn_train_loss *loss,
+                                     tn_error *err);
+
 /* All gradients become zero. [one thread] */
 TN_API void tn_trainer_clear(tn_trainer *trainer);
 
@@ -78,6 +82,17 @@ TN_API tn_status tn_trainer_step(tn_trainer *trainer, const tn_train_step *step,
  * config.json, tokenizer and template of the one that was opened: into folder, which must not be there, written beside
  * it and renamed. TN_E_USAGE: the model was opened from a .gguf, or is quantised. [one thread] */
 TN_API tn_status tn_trainer_save(const tn_trainer *trainer, const char *folder, tn_error *err);
+
+/* All that the next step depends on but its gradients, to be saved between steps: parameters that steps have changed,
+ * their moments, in the type that they are trained in, and the number of steps; one .safetensors file, written beside
+ * and renamed into the place of what is there. [one thread] */
+TN_API tn_status tn_trainer_save_state(const tn_trainer *trainer, const char *file, tn_error *err);
+
+/* Goes on from there: the next step of a trainer over the same model, opened in the same way, has the bits that it
+ * would have had in the one that saved. Gradients become zero. TN_E_INPUT, and nothing changes: a parameter of the file
+ * or of the model has no counterpart, which the message names; TN_E_USAGE: as for a step. A file that is cut while it
+ * is read leaves the model as nobody knows. [one thread] */
+TN_API tn_status tn_trainer_load_state(tn_trainer *trainer, const char *file, tn_error *err);
 
 typedef enum tn_schedule { TN_SCHEDULE_CONSTANT, TN_SCHEDULE_LINEAR, TN_SCHEDULE_COSINE } tn_schedule;
 

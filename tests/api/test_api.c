@@ -61,6 +61,7 @@ static const struct {
 } may_be_null[] = {
     {NULL, "err"},
     {"tn_trainer_backward", "loss"},
+    {"tn_trainer_evaluate", "loss"},
     {"tn_trainer_step", "norm"},
     {NULL, "ctx"},
     {NULL, "release_ctx"},

@@ -15,7 +15,7 @@ typedef struct values_opened {
     char *photo, *sound;
     tn_model *seeing, *hearing;
     tn_media *media; /* of seeing */
-    char *root, *folder, *plugins, *plugin, *config_file, *written, *prefix;
+    char *root, *folder, *plugins, *plugin, *config_file, *written, *state, *prefix;
     tn_config *config;
     tn_model *model, *running; /* with a kernel applied; with a session */
     tn_session *session;

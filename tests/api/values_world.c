@@ -83,6 +83,8 @@ void values_open(void)
         .size = sizeof texts_of_it, .ids = ids, .labels = ids, .lengths = &length, .count = 1};
     values_world.trainer = needed(tn_trainer_open(values_world.served, NULL, &err), &err);
     tn_trainer_backward(values_world.trainer, &texts_of_it, NULL, &err);
+    values_world.state = tempdir_path(values_world.folder, "state.safetensors");
+    tn_trainer_save_state(values_world.trainer, values_world.state, &err);
     values_world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
     values_world.stream = needed(tn_stream_new(values_world.tokenizer, false, &err), &err);
     values_world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
@@ -116,8 +118,9 @@ void values_enter(void)
 
 void values_close(void)
 {
-    char *const names[] = {values_world.photo,  values_world.sound,       values_world.root,    values_world.plugins,
-                           values_world.plugin, values_world.config_file, values_world.written, values_world.prefix};
+    char *const names[] = {values_world.photo,   values_world.sound,  values_world.root,
+                           values_world.plugins, values_world.plugin, values_world.config_file,
+                           values_world.written, values_world.prefix, values_world.state};
     tn_safetensors_close(values_world.file);
     tn_trainer_close(values_world.trainer);
     tn_media_free(values_world.media);

@@ -408,7 +408,7 @@ static void add_file(uint64_t *sum, const char *path)
         close(fd);
 }
 
-/* A loss and its gradients. */
+/* A loss and its gradients, a step, and the state after it. */
 static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
 {
     const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {3, 2};
@@ -418,9 +418,10 @@ static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
     tn_model *model = tn_model_open(path, &options, err);
     tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
     static int made;
-    char out[PATH_MAX], file[PATH_MAX + 32];
+    char out[PATH_MAX], file[PATH_MAX + 32], state[PATH_MAX];
     snprintf(out, sizeof out, "%s/trained-%d", folder, made++);
     snprintf(file, sizeof file, "%s/model.safetensors", out);
+    snprintf(state, sizeof state, "%s/state", folder);
     const tn_train_step step = {.size = sizeof step, .rate = 1e-3};
     tn_status status = trainer ? tn_trainer_backward(trainer, &texts, &loss, err) : err->code;
     if (status == TN_OK)
@@ -428,9 +429,17 @@ static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
     if (status == TN_OK)
         status = tn_trainer_save(trainer, out, err);
     if (status == TN_OK)
+        status = tn_trainer_save_state(trainer, state, err);
+    if (status == TN_OK)
+        status = tn_trainer_load_state(trainer, state, err);
+    if (status == TN_OK)
+        status = tn_trainer_evaluate(trainer, &texts, &loss, err);
+    if (status == TN_OK)
         piece_add(sum, &loss.loss, sizeof loss.loss);
     if (status == TN_OK)
         add_file(sum, file);
+    if (status == TN_OK)
+        add_file(sum, state);
     tn_trainer_close(trainer);
     tn_model_close(model);
     return status;

@@ -186,6 +186,23 @@ START_TEST(threads_change_nothing)
 }
 END_TEST
 
+static void expect_same_file(const char *a, const char *b)
+{
+    size_t size_a, size_b;
+    char *x = tempdir_read(a, &size_a), *y = tempdir_read(b, &size_b);
+    ck_assert_uint_eq(size_a, size_b);
+    ck_assert_msg(memcmp(x, y, size_a) == 0, "%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+static void expect_state_refused(tn_trainer *t, const char *file, tn_status status, const char *words)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_trainer_load_state(t, file, &err), status);
+    suite_expect_in(err.message, words);
+}
+
 static const float *weights_of(const tn_model *m, const char *name)
 {
     return shards_used(m->weights, name, TN_F32);
@@ -284,6 +301,102 @@ START_TEST(a_step_is_adamw)
         tn_trainer_close(own);
     }
     tn_trainer_close(t);
+}
+END_TEST
+
+/* Text i of a training: others at every step. */
+static void take_step(tn_trainer *t, int64_t i)
+{
+    tn_error err = TN_ERROR_INIT;
+    const tn_train_texts texts = texts_of(ids + i % 4, both + 1, 1);
+    const tn_train_step step = {.size = sizeof step, .rate = 1e-2 / (double)(i + 1), .decay = 0.01, .max_norm = 1};
+    learn(t, &texts);
+    ck_assert_msg(tn_trainer_step(t, &step, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+static tn_trainer *open_with(const char *name, int32_t threads, tn_model **model)
+{
+    tn_error err = TN_ERROR_INIT;
+    *model = test_model(name, .dtype = "f32", .training = true, .threads = threads);
+    tn_trainer *t = tn_trainer_open(*model, NULL, &err);
+    ck_assert_msg(t != NULL, "%s: %s", err.where, err.message);
+    return t;
+}
+
+/* Steps, a state, and steps of another model's trainer that begins there: the bits of one that never stopped; on one
+ * thread and on two, of experts and of a type whose matrices are turned. */
+START_TEST(a_state_goes_on)
+{
+    static const char *const names[] = {"qwen3_moe", "gpt2"};
+    enum { BEFORE = 3, ALL = 6 };
+    for (int n = 0; n < 4; n++) {
+        tn_error err = TN_ERROR_INIT;
+        int32_t threads = 1 + n / 2;
+        char *folder = tempdir_new(), *file = tempdir_at(folder, "state"), *one = tempdir_at(folder, "one"),
+             *two = tempdir_at(folder, "two");
+        tn_model *m, *again;
+        tn_trainer *t = open_with(names[n % 2], threads, &m), *u = open_with(names[n % 2], 3 - threads, &again);
+        for (int i = 0; i < BEFORE; i++)
+            take_step(t, i);
+        ck_assert_msg(tn_trainer_save_state(t, file, &err) == TN_OK, "%s: %s", err.where, err.message);
+        const tn_train_texts other = texts_of(ids, both, 1);
+        learn(u, &other); /* gradients that are gone when a state comes */
+        ck_assert_msg(tn_trainer_load_state(u, file, &err) == TN_OK, "%s: %s", err.where, err.message);
+        for (int i = BEFORE; i < ALL; i++) {
+            take_step(t, i);
+            take_step(u, i);
+        }
+        ck_assert_int_eq(tn_trainer_save_state(t, one, &err), TN_OK);
+        ck_assert_int_eq(tn_trainer_save_state(u, two, &err), TN_OK);
+        expect_same_file(one, two);
+        tn_trainer_close(t);
+        tn_trainer_close(u);
+        tempdir_remove(folder);
+    }
+}
+END_TEST
+
+/* A state of another model, of none, or of one step with a tensor too many: named, and nothing has changed. */
+START_TEST(states_that_do_not_fit)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *folder = tempdir_new(), *file = tempdir_at(folder, "state");
+    tn_model *m, *other;
+    tn_trainer *t = open_with("llama", 1, &m), *u = open_with("qwen3", 1, &other);
+    const float *weight = weights_of(other, "model.norm.weight"), before = weight[0];
+    expect_state_refused(u, "tests/data/models/llama/model.safetensors", TN_E_INPUT, "it has no 'steps'");
+    expect_state_refused(u, file, TN_E_INPUT, "No such file");
+    ck_assert_int_eq(tn_trainer_save_state(t, file, &err), TN_OK);
+    expect_state_refused(u, file, TN_E_INPUT, "has no 'value.");
+    ck_assert_int_eq(tn_trainer_load_state(t, file, &err), TN_OK); /* of no step                              */
+    take_step(t, 0);
+    expect_state_refused(t, file, TN_E_INPUT, "has 0 elements");
+    ck_assert_int_eq(tn_trainer_save_state(t, file, &err), TN_OK);
+    expect_state_refused(u, file, TN_E_INPUT, "value.");
+    ck_assert_float_eq(weight[0], before);
+    tn_trainer_close(t);
+    tn_trainer_close(u);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* The loss of backward to the bit, and nothing is added to gradients. */
+START_TEST(evaluating_is_the_loss_alone)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_train_loss loss = {.size = sizeof loss};
+    tn_trainer *t = open_trainer("qwen3_moe", "f32"), *u = open_trainer("qwen3_moe", "f32");
+    const tn_train_texts all = texts_of(ids, both, 2), first = texts_of(ids, both, 1);
+    ck_assert_int_eq(tn_trainer_evaluate(t, &all, &loss, &err), TN_OK);
+    ck_assert_int_eq(tn_trainer_gradient(t, some[0], &(tn_tensor){0}, NULL), TN_E_USAGE);
+    tn_train_loss same = learn(t, &all);
+    ck_assert_double_eq(loss.loss, same.loss);
+    ck_assert_int_eq(loss.counted, 8);
+    learn(u, &all);
+    ck_assert_int_eq(tn_trainer_evaluate(u, &first, NULL, &err), TN_OK);
+    expect_same_bits(t, u, some[0]);
+    tn_trainer_close(t);
+    tn_trainer_close(u);
 }
 END_TEST
 
@@ -403,6 +516,7 @@ int main(void)
     TCase *tc = suite_open("gradients of whole models", 60);
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
               padding_learns_nothing, threads_change_nothing, steps_go_down, what_is_saved_comes_back, a_step_is_adamw,
-              rates_follow_a_schedule, steps_are_refused, large_calls_are_checked, what_is_refused);
+              a_state_goes_on, states_that_do_not_fit, evaluating_is_the_loss_alone, rates_follow_a_schedule,
+              steps_are_refused, large_calls_are_checked, what_is_refused);
     return suite_run();
 }
