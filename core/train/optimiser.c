@@ -1,9 +1,11 @@
 /* AdamW over parameters where they lie. */
 #include "train/optimiser.h"
 
+#include "base/convert.h"
 #include "base/reserved.h"
 
 #include <math.h>
+#include <tenon/half.h>
 
 void optimiser_close(optimiser *o)
 {
@@ -34,61 +36,133 @@ tn_status optimiser_check(const tn_model *model, const train_params *params, tn_
                            "kernel %s keeps a copy of its weights, which would not follow; take it off",
                            g->sites[i]->bound.id);
     for (size_t i = 0; i < params->count; i++)
-        if (params->at[i].read && params->at[i].dtype != TN_F32)
-            return tn_fail(err, TN_E_USAGE, "optimiser", "parameters are %s; open the model in f32 to change them",
-                           tn_dtype_name(params->at[i].dtype));
+        if (params->at[i].read && params->at[i].trained == TN_F16)
+            return tn_fail(err, TN_E_USAGE, "optimiser", "parameters are f16; use mixed precision, or bf16");
     return TN_OK;
 }
 
-/* In double, one tensor after the other: the same on any number of threads. */
-static double norm_of(const train_params *params)
+/* ---- norms ------------------------------------------------------------------------------------------------------ */
+
+static double rounded(double x, tn_dtype dtype)
+{
+    float value = (float)x, back;
+    uint16_t half;
+    if (dtype == TN_F32)
+        return x;
+    convert_from_f32(&value, dtype, &half, 1);
+    convert_to_f32(&half, dtype, &back, 1);
+    return (double)back;
+}
+
+/* A gradient in the type that the parameter is trained in. */
+static void round_sums(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const train_param *p = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        p->sums[i] = tn_bf16_to_f32(tn_f32_to_bf16(p->sums[i]));
+}
+
+/* In double, one tensor after the other: the same on any number of threads. Norms of gradients in bf16 are bf16, as is
+ * theirs. */
+static double norm_of(const train_params *params, tn_dtype *type)
 {
     double squares = 0;
+    *type = TN_F32;
     for (size_t i = 0; i < params->count; i++) {
-        const train_param *p = &params->at[i];
+        train_param *p = &params->at[i];
         double own = 0;
+        if (p->read && p->trained == TN_BF16) {
+            *type = TN_BF16;
+            tn_parallel_for(params_count(p), 1 << 14, round_sums, p);
+        }
         for (int64_t k = 0; p->read && k < params_count(p); k++)
             own += (double)p->sums[k] * (double)p->sums[k];
-        squares += own;
+        own = rounded(sqrt(own), p->trained);
+        squares += own * own;
     }
-    return sqrt(squares);
+    return rounded(sqrt(squares), *type);
 }
 
 /* ---- a step ----------------------------------------------------------------------------------------------------- */
 
 typedef struct update {
-    float *p, *m, *v;
+    void *p, *m, *v;
     const float *g;
-    float keep, scale; /* 1 - rate decay; of gradients                                               */
+    float keep, scale;                          /* 1 - rate decay; of gradients                    */
     float news1, beta2, news2, rate, root, eps; /* news: 1 - beta, rounded once                        */
 } update;
 
-static void update_elements(void *ctx, int64_t begin, int64_t end, int32_t thread)
+/* One element; what it was computed with is what p gets, before m and v are rounded. */
+static inline void update_element(const update *u, float g, float *p, float *m, float *v)
+{
+    *m += u->news1 * (g - *m);
+    *v = u->beta2 * *v + u->news2 * g * g;
+    *p = *p * u->keep - u->rate * *m / (sqrtf(*v) / u->root + u->eps);
+}
+
+static void update_f32(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const update *u = ctx;
+    float *p = u->p, *m = u->m, *v = u->v;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        update_element(u, u->g[i] * u->scale, p + i, m + i, v + i);
+}
+
+static void update_bf16(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const update *u = ctx;
+    uint16_t *p = u->p, *m = u->m, *v = u->v;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        float g = u->g[i] * u->scale;
-        u->m[i] += u->news1 * (g - u->m[i]);
-        u->v[i] = u->beta2 * u->v[i] + u->news2 * g * g;
-        u->p[i] = u->p[i] * u->keep - u->rate * u->m[i] / (sqrtf(u->v[i]) / u->root + u->eps);
+        float g = tn_bf16_to_f32(tn_f32_to_bf16(u->g[i] * u->scale));
+        float x = tn_bf16_to_f32(p[i]), first = tn_bf16_to_f32(m[i]), second = tn_bf16_to_f32(v[i]);
+        update_element(u, g, &x, &first, &second);
+        p[i] = tn_f32_to_bf16(x);
+        m[i] = tn_f32_to_bf16(first);
+        v[i] = tn_f32_to_bf16(second);
     }
+}
+
+/* What gradients are multiplied by, in their type. */
+static float scale_of(const tn_train_step *step, double norm, tn_dtype type)
+{
+    double scale = step->max_norm > 0 ? rounded(step->max_norm / rounded(norm + 1e-6, type), type) : 1;
+    return (float)(scale < 1 ? scale : 1);
+}
+
+static void move(const optimiser *o, const tn_model *model, const train_params *params, train_param *p, update u)
+{
+    ptrdiff_t at = p->sums - params->sums;
+    if (!p->moved)
+        params_begin(params, p);
+    u.p = p->value;
+    u.g = p->sums;
+    u.m = o->first + at;
+    u.v = o->second + at;
+    params_unlock(p);
+    tn_parallel_for(params_count(p), 1 << 14, p->trained == TN_F32 ? update_f32 : update_bf16, &u);
+    params_round(p);
+    params_lock(p, model);
+    p->moved = true;
 }
 
 tn_status optimiser_step(optimiser *o, const tn_model *model, train_params *params, const tn_train_step *step,
                          double *norm, tn_error *err)
 {
+    tn_dtype type;
     tn_status status = optimiser_check(model, params, err);
     if (status == TN_OK)
         status = optimiser_open(o, params, err);
     if (status != TN_OK)
         return status;
-    *norm = norm_of(params);
+    *norm = norm_of(params, &type);
     if (!isfinite(*norm))
         return tn_fail(err, TN_E_VERIFY, "optimiser",
                        "the norm of the gradients is no number; a smaller rate may help");
-    double scale = step->max_norm > 0 ? step->max_norm / (*norm + 1e-6) : 1, t = (double)++o->steps;
-    update u = {.scale = (float)(scale < 1 ? scale : 1),
+    double t = (double)++o->steps;
+    update u = {.scale = scale_of(step, *norm, type),
                 .news1 = (float)(1 - step->beta1),
                 .beta2 = (float)step->beta2,
                 .news2 = (float)(1 - step->beta2),
@@ -96,19 +170,9 @@ tn_status optimiser_step(optimiser *o, const tn_model *model, train_params *para
                 .root = (float)sqrt(1 - pow(step->beta2, t)),
                 .eps = (float)step->eps};
     for (size_t i = 0; i < params->count; i++) {
-        const train_param *p = &params->at[i];
-        if (!p->read)
-            continue;
-        ptrdiff_t at = p->sums - params->sums;
-        u.p = (float *)(uintptr_t)p->data;
-        u.g = p->sums;
-        u.m = o->first + at;
-        u.v = o->second + at;
-        u.keep = (float)(1 - step->rate * (p->decays ? step->decay : 0));
-        params_unlock(p);
-        tn_parallel_for(params_count(p), 1 << 14, update_elements, &u);
-        params_lock(p, model);
-        params->at[i].moved = true;
+        u.keep = (float)(1 - step->rate * (params->at[i].decays ? step->decay : 0));
+        if (params->at[i].read)
+            move(o, model, params, &params->at[i], u);
     }
     params_clear(params);
     return TN_OK;

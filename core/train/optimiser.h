@@ -6,7 +6,8 @@
 
 #include <tenon/train.h>
 
-/* Moments of all parameters, where their sums lie; pages that are written to take memory. */
+/* Moments of all parameters in the types that these are trained in, each from where its sum lies; pages that are
+ * written to take memory. */
 typedef struct optimiser {
     float *first, *second; /* NULL before the first step                                          */
     size_t bytes;          /* of each                                                             */

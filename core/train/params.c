@@ -1,6 +1,7 @@
 /* Which bytes are which parameter: sites have views of the files' tensors, or of the copies that were made of them. */
 #include "train/params.h"
 
+#include "base/convert.h"
 #include "base/reserved.h"
 #include "base/tensor.h"
 
@@ -57,7 +58,7 @@ static void params_drop_shared(train_params *p)
     p->count = kept;
 }
 
-tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
+tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_error *err)
 {
     size_t count = shards_count(model->weights);
     *p = (train_params){.weights = model->weights, .at = calloc(count + 1, sizeof *p->at)};
@@ -70,11 +71,16 @@ tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
     for (size_t i = 0; i < p->count; i++)
         p->bytes += p->at[i].bytes / tn_dtype_size(p->at[i].dtype) * sizeof(float);
     p->sums = reserved_new(p->bytes + 1);
-    if (!p->sums)
+    p->masters = p->sums && masters ? reserved_new(p->bytes + 1) : NULL;
+    if (!p->sums || (masters && !p->masters))
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for gradients of %zu bytes", p->bytes);
     for (size_t i = 0, at = 0; i < p->count; i++) {
-        p->at[i].sums = p->sums + at;
-        at += p->at[i].bytes / tn_dtype_size(p->at[i].dtype);
+        train_param *one = &p->at[i];
+        bool apart = masters && one->dtype != TN_F32;
+        one->sums = p->sums + at;
+        one->value = apart ? (void *)(p->masters + at) : (void *)(uintptr_t)one->data;
+        one->trained = apart ? TN_F32 : one->dtype;
+        at += (size_t)params_count(one);
     }
     return TN_OK;
 }
@@ -82,6 +88,7 @@ tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
 void params_close(train_params *p)
 {
     reserved_free(p->sums, p->bytes + 1);
+    reserved_free(p->masters, p->bytes + 1);
     free(p->at);
     *p = (train_params){0};
 }
@@ -105,6 +112,68 @@ static train_param *find(const train_params *p, const char *address)
             high = middle;
     }
     return low > 0 && address < p->at[low - 1].data + p->at[low - 1].bytes ? &p->at[low - 1] : NULL;
+}
+
+/* ---- masters ---------------------------------------------------------------------------------------- */
+
+/* The file's elements in the order of the model's, whose last two dimensions may lie the other way. */
+static void widen(const tn_tensor *file, bool turned, float *to)
+{
+    int64_t columns = file->ndim > 0 ? file->shape[file->ndim - 1] : 1, all = tn_tensor_count(file);
+    int64_t rows = turned ? file->shape[file->ndim - 2] : 1;
+    const char *from = file->data;
+    size_t size = tn_dtype_size(file->dtype);
+    if (!turned)
+        convert_to_f32(from, file->dtype, to, all);
+    for (int64_t i = 0; turned && i < all; i++) {
+        int64_t at = i % (rows * columns);
+        convert_to_f32(from + (size_t)i * size, file->dtype, to + i - at + at % columns * rows + at / columns, 1);
+    }
+}
+
+/* Does what it holds round to what the model has? */
+static bool rounds_to(const train_param *p, const float *masters)
+{
+    uint16_t rounded;
+    bool same = true;
+    for (int64_t i = 0; i < params_count(p) && same; i++) {
+        convert_from_f32(masters + i, p->dtype, &rounded, 1);
+        same = !memcmp(&rounded, p->data + (size_t)i * sizeof rounded, sizeof rounded);
+    }
+    return same;
+}
+
+void params_begin(const train_params *all, train_param *p)
+{
+    tn_tensor file;
+    if (p->value == p->data)
+        return;
+    bool turned = !shards_used(all->weights, p->name, p->dtype);
+    if (shards_get(all->weights, p->name, &file) && file.dtype == TN_F32 && (!turned || file.ndim > 1)) {
+        widen(&file, turned, p->value);
+        if (rounds_to(p, p->value))
+            return;
+    }
+    convert_to_f32(p->data, p->dtype, p->value, params_count(p));
+}
+
+typedef struct rounding {
+    const train_param *p;
+} rounding;
+
+static void round_elements(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const train_param *p = ((const rounding *)ctx)->p;
+    (void)thread;
+    convert_from_f32((const float *)p->value + begin, p->dtype,
+                     (char *)(uintptr_t)p->data + (size_t)begin * tn_dtype_size(p->dtype), end - begin);
+}
+
+void params_round(const train_param *p)
+{
+    rounding r = {p};
+    if (p->value != p->data)
+        tn_parallel_for(params_count(p), 1 << 14, round_elements, &r);
 }
 
 /* Files are mapped privately, so that what is written to a page stays in this process; pages are writable for as long

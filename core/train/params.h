@@ -10,6 +10,9 @@ typedef struct train_param {
     const char *data;
     size_t bytes;
     tn_dtype dtype;
+    /* What steps change: data themselves, or masters in f32, from which data are rounded. */
+    void *value;
+    tn_dtype trained;
     float *sums; /* an element for each of data                                                   */
     bool read;   /* backward asked for it                                                         */
     bool decays; /* it is no bias, and of no norm                                                 */
@@ -21,10 +24,12 @@ typedef struct train_params {
     train_param *at; /* by address                                                               */
     size_t count;
     float *sums;
-    size_t bytes; /* of sums                                                                     */
+    float *masters; /* beside sums; NULL: there are none                                             */
+    size_t bytes;   /* of sums                                                                     */
 } train_params;
 
-tn_status params_open(train_params *p, const tn_model *model, tn_error *err);
+/* masters: what the model has in 16 bits is trained in f32. */
+tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_error *err);
 void params_close(train_params *p);
 void params_clear(train_params *p);
 
@@ -36,6 +41,12 @@ static inline int64_t params_count(const train_param *p)
 
 /* tape_sums.find; ctx: the params. */
 float *params_find(void *ctx, const tn_tensor *t);
+
+/* Before the first step: masters as the file has them, where that is more than the model has. */
+void params_begin(const train_params *all, train_param *p);
+
+/* Data from masters, where it has some; its pages are unlocked. */
+void params_round(const train_param *p);
 
 /* Are its pages to be written to by this process? Those that nobody could write to before are locked again. */
 void params_unlock(const train_param *p);

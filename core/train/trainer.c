@@ -30,6 +30,7 @@ struct tn_trainer {
     float *logits;    /* of a row                                                                  */
     int64_t max_tokens;
     int32_t threads;
+    bool masters; /* mixed precision                                                            */
 };
 
 static tn_status open_parts(tn_trainer *t, tn_error *err)
@@ -41,7 +42,7 @@ static tn_status open_parts(tn_trainer *t, tn_error *err)
     t->logits = calloc((size_t)t->shape->vocab, sizeof *t->logits);
     if (!t->segment || !t->part || !t->lengths || !t->logits)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory; use a smaller max_tokens");
-    tn_status status = params_open(&t->params, t->model, err);
+    tn_status status = params_open(&t->params, t->model, t->masters, err);
     if (status == TN_OK) /* as many addresses as there is memory: what is used of them is what the texts need      */
         status = tape_open(&t->tape, &t->arena, device, memory_of_machine((size_t)16 << 30),
                            (tape_sums){params_find, &t->params}, err);
@@ -60,6 +61,8 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
     if (taken == TN_OK && (options.max_tokens < 1 || options.max_tokens > INT32_MAX))
         taken =
             tn_fail(err, TN_E_USAGE, "max_tokens", "is %lld; pass a positive number", (long long)options.max_tokens);
+    if (taken == TN_OK && (options.precision < TN_PRECISION_AUTO || options.precision > TN_PRECISION_PURE))
+        taken = tn_fail(err, TN_E_USAGE, "precision", "is %d; there is none of that number", (int)options.precision);
     tn_trainer *t = taken == TN_OK ? calloc(1, sizeof *t) : NULL;
     if (taken == TN_OK && !t)
         tn_fail(err, TN_E_MEMORY, "tn_trainer_open", "out of memory");
@@ -69,13 +72,16 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
     t->shape = model->flow->shape(model->arch_state);
     t->max_tokens = options.max_tokens;
     t->threads = tn_thread_count();
-    tn_status status = !model->target.training
-                           ? tn_fail(err, TN_E_USAGE, model->folder,
-                                     "gradients need a model that was opened for training (tn_model_options.training)")
-                       : model->borrowed
-                           ? tn_fail(err, TN_E_USAGE, model->folder, "its weights are the program's, which trains them")
-                       : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
-                                           : open_parts(t, err);
+    t->masters = options.precision != TN_PRECISION_PURE;
+    tn_status status =
+        options.precision && model->dtype == TN_F32
+            ? tn_fail(err, TN_E_USAGE, model->folder, "is opened in f32; open it in bf16 for a precision of 16 bits")
+        : !model->target.training
+            ? tn_fail(err, TN_E_USAGE, model->folder,
+                      "gradients need a model that was opened for training (tn_model_options.training)")
+        : model->borrowed ? tn_fail(err, TN_E_USAGE, model->folder, "its weights are the program's, which trains them")
+        : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
+                            : open_parts(t, err);
     if (status == TN_OK) {
         guest_watch_open(&t->watch, model->target.device, model->target.graph);
         return t;

@@ -11,9 +11,20 @@ extern "C" {
 
 typedef struct tn_trainer tn_trainer;
 
+/* What steps change, and in which type, of a model whose weights have 16 bits. Those of one in f32 are changed
+ * themselves. */
+typedef enum tn_precision {
+    TN_PRECISION_AUTO,  /* mixed                                                                    */
+    TN_PRECISION_MIXED, /* masters in f32, from which the weights are rounded after each step; gradients and moments are
+                           f32. Masters begin as the files have them, where these have f32. */
+    TN_PRECISION_PURE   /* the weights themselves, in bf16, as are gradients, their norm and moments; each is rounded
+                           when it is stored                                                          */
+} tn_precision;
+
 typedef struct tn_train_options {
     uint32_t size;
     int64_t max_tokens; /* of all texts of one call; 0: 4096                                       */
+    tn_precision precision;
 } tn_train_options;
 
 /* Texts that are seen each by itself, as they follow one another in ids: text i has lengths[i] tokens, at least one,
@@ -59,7 +70,7 @@ TN_API void tn_trainer_clear(tn_trainer *trainer);
  * parameter, it is quantised, or nothing that was computed read it. [one thread] */
 TN_API tn_status tn_trainer_gradient(const tn_trainer *trainer, const char *name, tn_tensor *gradient, tn_error *err);
 
-/* How parameters are changed: AdamW, each with its gradient, moments in f32 (torch's formulas, without its vectors):
+/* How parameters are changed: AdamW, each with its gradient, in f32 (torch's fused formulas, without its vectors):
  *     p -= rate decay p, m += (1 - beta1) (g - m), v = beta2 v + (1 - beta2) g^2,
  *     p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps), t = 1, 2, ...
  * Before that all gradients are multiplied by max_norm / (norm + 1e-6) where that is below 1, norm the root of the sum
@@ -74,8 +85,8 @@ typedef struct tn_train_step {
 
 /* Changes the parameters that have gradients, which become zero; norm (may be NULL) receives that of the gradients
  * before they were cut. The model's weights in memory change, its files do not; sessions go on with what they have in
- * their caches. TN_E_USAGE, and nothing changes: a parameter is not f32, or a kernel keeps weights packed. Where norm
- * is no number it is TN_E_VERIFY, and nothing changes. [one thread] */
+ * their caches. TN_E_USAGE, and nothing changes: parameters are f16 and have no masters, or a kernel keeps weights
+ * packed. Where norm is no number it is TN_E_VERIFY, and nothing changes. [one thread] */
 TN_API tn_status tn_trainer_step(tn_trainer *trainer, const tn_train_step *step, double *norm, tn_error *err);
 
 /* Writes a checkpoint with the weights as they are now, in the type that the model computes with, and copies of the

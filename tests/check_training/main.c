@@ -7,9 +7,11 @@
  *             nets 2e-4; Gemma 3n 1e-4: torch's own f32 is 5e-5 from its f64 there); what is below 1e-6 of the norm of
  *             all stays below 2e-6 of it. In bf16, all tensors together: at most 1.5 times as far from f32 as torch's
  *   curve     of cases with curves.json: thirty steps of AdamW, losses within 1e-4, norms of gradients within 1e-3,
- * rates to the last bits; the weights, where they are there, within 1e-3 of what training changed With --differences
- * the folders are those of models, and nothing but this is done: slopes    the gradient of every parameter against
- * differences of the loss, in f32 (differences.c) */
+ *             rates to the last bits; the weights, where they are there, within 1e-3 of what training changed. In bf16,
+ *             mixed and pure: the bounds that curves.c says
+ *
+ * With --differences the folders are those of models, and nothing but this is done:
+ *   slopes    the gradient of every parameter against differences of the loss, in f32 (differences.c) */
 #include "check.h"
 
 #include <dirent.h>
