@@ -163,7 +163,8 @@ static tn_status read_templates(template_files *files, json_t *config, const cha
     if (status == TN_OK && other)
         status = take_template(files, other, "chat_template.json", err);
     json_decref(other);
-    if (status == TN_OK && !files->usual)
+    files->missing = status == TN_OK && !files->usual;
+    if (files->missing)
         status = tn_fail(err, TN_E_INPUT, folder,
                          "has no chat template: there is no chat_template.jinja, and no chat_template in "
                          "tokenizer_config.json or chat_template.json; add one of them");
@@ -207,13 +208,16 @@ static tn_status take_gguf_tokens(template_files *files, const gguf *file, tn_er
 static tn_status take_gguf(template_files *files, const gguf *file, tn_error *err)
 {
     strcpy(files->name, GGUF_TEMPLATE);
-    tn_status status = keep_value(&files->usual, &files->usual_size, file, GGUF_TEMPLATE, err);
-    if (status == TN_OK && !files->usual)
+    tn_status status = take_gguf_tokens(files, file, err);
+    if (status == TN_OK)
+        status = keep_value(&files->usual, &files->usual_size, file, GGUF_TEMPLATE, err);
+    files->missing = status == TN_OK && !files->usual;
+    if (files->missing)
         status = tn_fail(err, TN_E_INPUT, gguf_path(file, 0),
                          "has no chat template: key '" GGUF_TEMPLATE "' is missing; take a file that has it");
     if (status == TN_OK)
         status = keep_value(&files->tools, &files->tools_size, file, GGUF_TEMPLATE ".tool_use", err);
-    return status == TN_OK ? take_gguf_tokens(files, file, err) : status;
+    return status;
 }
 
 static tn_status read_gguf(template_files *files, const char *path, tn_error *err)

@@ -3,6 +3,7 @@
 #define TENON_CORE_TEMPLATE_FILES_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <tenon/error.h>
 
@@ -11,6 +12,7 @@ typedef struct template_files {
     size_t usual_size, tools_size;
     char name[64];  /* the file of the first, for messages */
     json_t *tokens; /* special tokens by their names       */
+    bool missing;   /* there is no template, which is an error; tokens are read nevertheless */
 } template_files;
 
 /* path: a folder, a .gguf, or a file with a template. err is not NULL. */

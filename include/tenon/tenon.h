@@ -18,6 +18,7 @@
 #include <tenon/chat.h>
 #include <tenon/check.h>
 #include <tenon/continue.h>
+#include <tenon/dataset.h>
 #include <tenon/device.h>
 #include <tenon/embed.h>
 #include <tenon/engine.h>

@@ -67,6 +67,13 @@ static tn_status take_engine_options(const void *given, tn_error *err)
     return e ? TN_OK : err->code;
 }
 
+static tn_status take_dataset_options(const void *given, tn_error *err)
+{
+    tn_dataset *d = tn_dataset_open(model, (const char *const[]){"tests/data/dataset/tokens.jsonl"}, 1, given, err);
+    tn_dataset_close(d);
+    return d ? TN_OK : err->code;
+}
+
 static tn_status take_train_options(const void *given, tn_error *err)
 {
     tn_trainer *t = tn_trainer_open(model, given, err);
@@ -218,6 +225,7 @@ static const tn_check_options check_options = {.size = sizeof check_options, .th
 static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_age_days = 1};
 static const tn_quantize_options quantize_options = {.size = sizeof quantize_options, .threads = 1};
 static const int64_t text_length = 2;
+static const tn_dataset_options dataset_options = {.size = sizeof dataset_options, .max_length = 8};
 static const tn_train_options train_options = {.size = sizeof train_options, .max_tokens = 8};
 static const tn_train_texts train_texts = {
     .size = sizeof train_texts, .ids = ids, .labels = ids, .lengths = &text_length, .count = 1};
@@ -247,6 +255,7 @@ static const struct {
     {"tn_quantize_options", &quantize_options, take_quantize_options},
     {"tn_embedder_options", &embedder_options, take_embedder_options},
     {"tn_grads", &grads, take_grads},
+    {"tn_dataset_options", &dataset_options, take_dataset_options},
     {"tn_train_options", &train_options, take_train_options},
     {"tn_train_texts", &train_texts, take_train_texts},
     {"tn_train_step", &train_step, take_train_step},
@@ -310,6 +319,23 @@ static tn_status give_engine_info(void *to)
     return status;
 }
 
+static const tn_dataset *dataset_of(void)
+{
+    static tn_dataset *d;
+    d = d ? d : tn_dataset_open(model, (const char *const[]){"tests/data/dataset/tokens.jsonl"}, 1, NULL, NULL);
+    return d;
+}
+
+static tn_status give_dataset_info(void *to)
+{
+    return tn_dataset_get_info(dataset_of(), to);
+}
+
+static tn_status give_sample(void *to)
+{
+    return tn_dataset_sample(dataset_of(), 0, to, NULL);
+}
+
 static tn_status give_train_loss(void *to)
 {
     tn_trainer *t = tn_trainer_open(model, NULL, NULL);
@@ -358,6 +384,8 @@ static const struct {
     {"tn_sampling", sizeof(tn_sampling), give_sampling, false},
     {"tn_embedder_info", sizeof(tn_embedder_info), give_embedder_info, false},
     {"tn_engine_info", sizeof(tn_engine_info), give_engine_info, false},
+    {"tn_dataset_info", sizeof(tn_dataset_info), give_dataset_info, false},
+    {"tn_sample", sizeof(tn_sample), give_sample, false},
     {"tn_train_loss", sizeof(tn_train_loss), give_train_loss, false},
     {"tn_device_info", sizeof(tn_device_info), give_device_info, false},
     {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},

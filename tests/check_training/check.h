@@ -24,6 +24,9 @@ void check_differences(options *o, const char *folder, const char *name);
 /* Steps of training against those of a golden case; weights: its model. */
 void check_curves(options *o, const char *folder, const char *name, const char *weights);
 
+/* Records of every format against the samples that a golden file has of them. */
+void check_formats(options *o, const char *path);
+
 /* A model's parameter in memory, f32; NULL: there is none. differences.c */
 const float *check_weight(const tn_model *model, const char *name);
 

@@ -1,4 +1,4 @@
-/* check_training DIR... [--plugins DIR] [--kernels SPEC]... [--differences]
+/* check_training DIR... [--plugins DIR] [--kernels SPEC]... [--differences] [--formats FILE]
  *
  * Compares losses and gradients with the golden data below DIR: folders with case.json and full.safetensors, as the
  * README beside them describes. Lines for each batch (padded rows; segments packed in one), type and SPEC:
@@ -11,7 +11,9 @@
  *             mixed and pure: the bounds that curves.c says
  *
  * With --differences the folders are those of models, and nothing but this is done:
- *   slopes    the gradient of every parameter against differences of the loss, in f32 (differences.c) */
+ *   slopes    the gradient of every parameter against differences of the loss, in f32 (differences.c)
+ *
+ * --formats compares the samples of records of every format with those of a file, such as formats.json (formats.c) */
 #include "check.h"
 
 #include <dirent.h>
@@ -323,18 +325,22 @@ int main(int argc, char **argv)
 {
     tn_error err = TN_ERROR_INIT;
     options o = {.plugins = "build/plugins"};
+    const char *formats = NULL;
     bool right = true;
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-' && i + 1 < argc && !strcmp(argv[i], "--plugins"))
             o.plugins = argv[++i];
         else if (argv[i][0] == '-' && i + 1 < argc && !strcmp(argv[i], "--kernels") && o.spec_count < SPECS)
             o.specs[o.spec_count++] = argv[++i];
+        else if (argv[i][0] == '-' && i + 1 < argc && !strcmp(argv[i], "--formats"))
+            formats = argv[++i];
         else if (!strcmp(argv[i], "--differences"))
             o.differences = true;
         else
             right &= argv[i][0] != '-';
     if (!right || argc < 2) {
-        fprintf(stderr, "usage: check_training DIR... [--plugins DIR] [--kernels SPEC]... [--differences]\n");
+        fprintf(stderr, "usage: check_training DIR... [--plugins DIR] [--kernels SPEC]... [--differences] "
+                        "[--formats FILE]\n");
         return 2;
     }
     if (o.spec_count == 0)
@@ -346,10 +352,12 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--plugins") || !strcmp(argv[i], "--kernels"))
+        if (!strcmp(argv[i], "--plugins") || !strcmp(argv[i], "--kernels") || !strcmp(argv[i], "--formats"))
             i++;
         else if (argv[i][0] != '-')
             walk(&o, argv[i], strrchr(argv[i], '/') ? strrchr(argv[i], '/') + 1 : argv[i], 2);
+    if (formats)
+        check_formats(&o, formats);
     tn_config_free(o.config);
     printf("%lld passed, %lld failed\n", (long long)o.passed, (long long)o.failed);
     return o.failed > 0 || o.passed == 0;
