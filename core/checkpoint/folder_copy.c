@@ -113,7 +113,18 @@ tn_status folder_copy_files(folder_copy *c)
 tn_status folder_copy_weights(folder_copy *c, const tn_named_tensor *tensors, size_t count,
                               int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx)
 {
-    char *path = path_of(c, c->path, "model.safetensors");
+    return folder_copy_tensors(c, "model.safetensors", tensors, count, progress, ctx);
+}
+
+tn_status folder_copy_text(folder_copy *c, const char *name, const char *text, size_t size)
+{
+    return write_text(c, name, text, size);
+}
+
+tn_status folder_copy_tensors(folder_copy *c, const char *name, const tn_named_tensor *tensors, size_t count,
+                              int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx)
+{
+    char *path = path_of(c, c->path, name);
     tn_status status = path ? safetensors_write(path, tensors, count, progress, ctx, c->err) : TN_E_MEMORY;
     free(path);
     return status;

@@ -23,6 +23,10 @@ tn_status folder_copy_weights(folder_copy *c, const tn_named_tensor *tensors, si
                               int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx);
 tn_status folder_copy_config(folder_copy *c, void (*change)(void *ctx, struct json_t *root), void *ctx);
 tn_status folder_copy_files(folder_copy *c);
+/* Others: a file of tensors, and one of text. */
+tn_status folder_copy_tensors(folder_copy *c, const char *name, const tn_named_tensor *tensors, size_t count,
+                              int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx);
+tn_status folder_copy_text(folder_copy *c, const char *name, const char *text, size_t size);
 
 /* It gets its name, where status is TN_OK; else it is gone. Returns status, or why that failed. */
 tn_status folder_copy_end(folder_copy *c, const char *out, tn_status status);

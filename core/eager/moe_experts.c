@@ -6,6 +6,7 @@
  * (Llama 4) that product is rounded. */
 #include "eager/moe_experts.h"
 
+#include "eager/experts_adapter.h"
 #include "eager/rows.h"
 #include "eager/vec.h"
 
@@ -90,6 +91,7 @@ static size_t experts_layout(experts_job *job, char *base)
     job->gathered = rows_take(base, &used, slots * (size_t)job->hidden * size);
     job->activated = rows_take(base, &used, slots * (size_t)job->inter * size);
     job->terms = rows_take(base, &used, slots * (size_t)job->hidden * tn_dtype_size(job->term_type));
+    experts_adapter_layout(job, base, &used, false);
     job->threads = rows_take(base, &used, job->thread_bytes * (size_t)tn_thread_count());
     return used;
 }
@@ -246,7 +248,17 @@ void moe_experts_bias(const experts_job *job, const tn_tensor *bias, int64_t exp
     vec_round(x, n, job->dtype);
 }
 
-/* Products of gate and up become rows of them, rounded, with their biases. tile: the item's products. */
+void moe_experts_beside(const experts_job *job, const float *beside, int64_t step, float *x, int64_t n)
+{
+    if (!beside)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        x[i] += beside[i * step];
+    vec_round(x, n, job->dtype);
+}
+
+/* Products of gate and up become rows of them, rounded, with their biases, and what an adapter adds. tile: the item's
+ * products. */
 static void gate_up_piece(const experts_job *job, const grouped_item *item, const float *tile, int64_t row, int64_t at,
                           float *gate, float *up, int64_t n)
 {
@@ -261,8 +273,13 @@ static void gate_up_piece(const experts_job *job, const grouped_item *item, cons
     vec_round(up, n, job->dtype);
     int64_t step = job->pairs ? 2 : 1;
     moe_experts_bias(job, job->gate_up_bias, item->group, step * column, step, gate, n);
-    moe_experts_bias(job, job->gate_up_bias, item->group, job->pairs ? 2 * column + 1 : job->inter + column, step, up,
-                     n);
+    int64_t second = job->pairs ? 2 * column + 1 : job->inter + column;
+    moe_experts_bias(job, job->gate_up_bias, item->group, second, step, up, n);
+    if (job->beside.there) {
+        const float *beside = job->beside.gate_up + (item->first + row) * 2 * job->inter;
+        moe_experts_beside(job, beside + step * column, step, gate, n);
+        moe_experts_beside(job, beside + second, step, up, n);
+    }
 }
 
 /* The item's products of gate and up: those of gate, then those of up, or pairs. */
@@ -307,7 +324,9 @@ static void gate_up_item(const void *ctx, gemm_context *context, const grouped_i
 void moe_experts_activate(experts_job *job)
 {
     tn_parallel_for(job->slots, rows_grain(job->hidden), gather_rows, job);
+    experts_adapter_gate_up(job);
     moe_experts_pass(job, job->inter, job->tile_inter, 2 * job->hidden, gate_up_item, job);
+    experts_adapter_down(job);
 }
 
 /* A row of the item's columns and their bias. */
@@ -330,6 +349,7 @@ static void down_item(const void *ctx, gemm_context *context, const grouped_item
         float *row = c + i * item->columns;
         vec_round(row, item->columns, job->dtype);
         down_bias(job, item, row);
+        moe_experts_beside(job, moe_experts_beside_down(job, item->first + i, item->column), 1, row, item->columns);
         if (!job->scaled)
             vec_scale(row, item->columns, moe_experts_slot_weight(job, slot));
         convert_from_f32(row, job->term_type, job->terms + (size_t)(slot * job->hidden + item->column) * term_size,

@@ -6,6 +6,15 @@
 #include "eager/grouped.h"
 #include "eager/vec.h"
 
+/* What an adapter adds, in f32 (experts_adapter.h). */
+typedef struct experts_beside {
+    bool there;
+    float *gate_up, *down; /* [slots, 2 inter], as the products of GATE_UP lie; [slots, hidden]      */
+    float *x, *g, *h, *u;  /* rows on their way                                                     */
+    char *factors;         /* of each thread two or three times factor_bytes                        */
+    size_t factor_bytes;
+} experts_beside;
+
 typedef struct experts_job {
     const tn_site *site;
     const tn_tensor *x, *weights, *experts;
@@ -24,6 +33,7 @@ typedef struct experts_job {
     char *gate, *up; /* [slots, inter] in type: kept for gradients; NULL: not. Pairs: gate has both, [slots, 2 inter] */
     char *activated; /* [slots, inter] in type                                                   */
     char *terms;     /* [slots, hidden] by slot, in term_type                                    */
+    experts_beside beside;
     char *threads;
     size_t tile_bytes, thread_bytes; /* a thread has a tile of results, then work for products  */
 } experts_job;
@@ -44,6 +54,15 @@ void moe_experts_kept(const experts_job *job, int64_t row, int64_t at, float *ga
 /* x = rnd(x + the expert's bias from output `at` on, every step-th); nothing without a bias. */
 void moe_experts_bias(const experts_job *job, const tn_tensor *bias, int64_t expert, int64_t at, int64_t step, float *x,
                       int64_t n);
+
+/* x = rnd(x + what an adapter has beside it: n numbers from there on, every step-th). NULL: none has. */
+void moe_experts_beside(const experts_job *job, const float *beside, int64_t step, float *x, int64_t n);
+
+/* The row of activated's products, from a column on. */
+static inline const float *moe_experts_beside_down(const experts_job *job, int64_t row, int64_t column)
+{
+    return job->beside.there ? job->beside.down + row * job->hidden + column : NULL;
+}
 
 /* Fills all but memory. False when the site has not what experts need: moe_experts_unknown is the error then. */
 bool moe_experts_shape(const tn_call *call, experts_job *job);

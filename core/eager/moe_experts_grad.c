@@ -10,6 +10,7 @@
  *
  * Experts are computed again; every result is rounded as automatic differentiation in the model's dtype does, but the
  * sum of a token's slots is f32 and rounded once. */
+#include "eager/experts_adapter.h"
 #include "eager/moe_experts.h"
 #include "eager/rows.h"
 #include "eager/vec.h"
@@ -51,6 +52,7 @@ static size_t grad_layout(grad_job *job, char *base)
     e->activated = rows_take(base, &used, inter * size);
     e->terms = rows_take(base, &used, hidden * tn_dtype_size(e->term_type));
     job->upstream = rows_take(base, &used, hidden * size);
+    experts_adapter_layout(e, base, &used, true);
     job->dots = (double *)(void *)rows_take(base, &used, slots * (size_t)job->dot_tiles * sizeof(double));
     e->threads = rows_take(base, &used, e->thread_bytes * (size_t)tn_thread_count());
     return used;
@@ -107,6 +109,7 @@ static void dots_item(const void *ctx, gemm_context *context, const grouped_item
             float *z = c + i * item->columns + j;
             vec_round(z, n, e->dtype);
             moe_experts_bias(e, e->down_bias, item->group, item->column + j, 1, z, n);
+            moe_experts_beside(e, moe_experts_beside_down(e, item->first + i, item->column + j), 1, z, n);
             upstream_values(job, slot / e->top_k, item->column + j, g, n);
             vec_mul_rounded(z, g, n, e->weights->dtype);
             for (int64_t k = 0; k < n; k++)
@@ -143,6 +146,8 @@ static void glu_item(const void *ctx, gemm_context *context, const grouped_item 
             int64_t n = item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK;
             float *dp = c + i * item->columns + j;
             vec_round(dp, n, e->dtype);
+            if (e->beside.there)
+                moe_experts_beside(e, e->beside.gate_up + (item->first + i) * e->inter + item->column + j, 1, dp, n);
             moe_experts_kept(e, item->first + i, item->column + j, gate, up, n);
             if (e->act == TN_ACT_CLAMPED_SWIGLU)
                 vec_clamped_swiglu_grad(&e->clamp, e->dtype, gate, up, dp, n);
@@ -184,6 +189,7 @@ static void input_item(const void *ctx, gemm_context *context, const grouped_ite
     }
     for (int64_t i = 0; i < item->rows; i++) {
         int64_t slot = e->order[item->first + i];
+        moe_experts_beside(e, moe_experts_beside_down(e, item->first + i, item->column), 1, c + i * n, n);
         if (e->scaled)
             unscale(job, slot, item, c + i * n);
         convert_from_f32(c + i * n, e->term_type,
@@ -284,7 +290,9 @@ static tn_status moe_experts_backward(const tn_call *call, tn_error *err)
     if (grads->in[1].data && !e->scaled)
         moe_experts_pass(e, e->hidden, e->tile_hidden, e->inter, dots_item, &job);
     tn_parallel_for(e->slots, rows_grain(e->hidden), upstream_rows, &job);
+    experts_adapter_down_grads(e, grads, job.upstream);
     moe_experts_pass(e, e->inter, e->tile_inter, e->hidden, glu_item, &job);
+    experts_adapter_gate_up_grads(e, grads);
     if (grads->in[0].data || (grads->in[1].data && e->scaled))
         moe_experts_pass(e, e->hidden, e->tile_hidden, 2 * e->inter, input_item, &job);
     if (grads->in[0].data)

@@ -116,6 +116,25 @@ bool build_has(graph_builder *b, const graph_module *module, const char *name)
     return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
+bool build_find(graph_builder *b, const graph_module *module, const char *name, char *full, size_t size, tn_tensor *out)
+{
+    char found[NAME_SIZE];
+    bool fits = b->status == TN_OK && tensor_name(module, name, found), there = fits && find_tensor(b, found, out);
+    snprintf(full, size, "%s", fits ? found : "");
+    return there;
+}
+
+/* The last of the names that files have: that of today. */
+void build_published(const graph_builder *b, const char *path, char *out, size_t size)
+{
+    char name[NAME_SIZE];
+    snprintf(out, size, "%s", path);
+    for (const build_alias *alias = b->outer; alias && alias->tree; alias++)
+        if (!strncmp(path, alias->tree, strlen(alias->tree)) && strncmp(alias->tree, "lm_head", 7) != 0 &&
+            other_name(alias, path, name))
+            snprintf(out, size, "%s", name);
+}
+
 static bool has_shape(const tn_tensor *t, int32_t ndim, const int64_t *shape)
 {
     return t->ndim == ndim && !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape);

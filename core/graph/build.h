@@ -94,6 +94,12 @@ bool build_ones(graph_builder *b, int64_t count, tn_tensor *out);
 /* Vectors that build_tensor gave, of one length, as rows of a matrix. */
 bool build_stack(graph_builder *b, const tn_tensor *rows, int64_t count, tn_tensor *out);
 
+/* The tensor "<module path>.<name>" as it lies in the file, of any shape; in full what the file calls it, or would. */
+bool build_find(graph_builder *b, const graph_module *module, const char *name, char *full, size_t size,
+                tn_tensor *out);
+/* What transformers calls a module of the tree, in the model that is published around this one, too. */
+void build_published(const graph_builder *b, const char *path, char *out, size_t size);
+
 /* Has the tensor "<module path>.<name>" this shape? False where there is none. */
 bool build_has_shape(graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
                      const int64_t *shape);

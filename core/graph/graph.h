@@ -42,9 +42,9 @@ typedef struct graph_binding {
     bool alone; /* the kernel was taken off while arenas are made for it: eager has memory of its own    */
 } graph_binding;
 
-/* What part[] holds, by operation of the site: ADD_RMS_NORM: the norm; MLP: gate (or the fused gate_up), up, down;
- * MOE_BLOCK: route, experts, the shared MLP, its gate. */
-enum { GRAPH_PART_NORM = 0 };
+/* What part[] holds, by operation of the site: ADD_RMS_NORM: the norm; LORA_LINEAR: the LINEAR; MLP: gate (or the fused
+ * gate_up), up, down; MOE_BLOCK: route, experts, the shared MLP, its gate. */
+enum { GRAPH_PART_NORM = 0, GRAPH_PART_LINEAR = 0 };
 enum { GRAPH_PART_GATE = 0, GRAPH_PART_UP = 1, GRAPH_PART_DOWN = 2 };
 enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAPH_PART_SHARED_GATE = 3 };
 #define GRAPH_PARTS 4
@@ -98,6 +98,8 @@ void graph_free(graph *g);
 graph_module *graph_add_module(graph *g, graph_module *parent, const char *name, const char *class_name, tn_error *err);
 /* Gives module its site. outer as in graph_site. All tensors of the site's params are copied into the graph. */
 graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err);
+/* A site of inner's module with inner's meaning and parameters, around it and before it. */
+graph_site *graph_wrap_site(graph *g, graph_site *inner, tn_op op, tn_error *err);
 /* A step of module on rows of width elements; its meaning is the caller's to fill. */
 graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64_t width, tn_error *err);
 tn_status graph_set_site_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err);

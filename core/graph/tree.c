@@ -175,6 +175,32 @@ tn_status graph_set_site_param(tn_site *site, tn_role role, const tn_tensor *ten
     return TN_OK;
 }
 
+graph_site *graph_wrap_site(graph *g, graph_site *inner, tn_op op, tn_error *err)
+{
+    graph_site *s = graph_add_site(g, inner->module, op, inner->outer, err);
+    size_t at = inner->index;
+    inner->module->site = inner;
+    if (!s)
+        return NULL;
+    memcpy(s->site.meaning, inner->site.meaning, sizeof s->site.meaning);
+    memcpy(s->site.dim, inner->site.dim, sizeof s->site.dim);
+    memcpy(s->site.num, inner->site.num, sizeof s->site.num);
+    s->site.features = inner->site.features;
+    for (size_t i = g->site_count - 1; i > at; i--) {
+        g->sites[i] = g->sites[i - 1];
+        g->sites[i]->index = i;
+    }
+    s->index = at;
+    g->sites[at] = s;
+    inner->outer = s;
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        const tn_param *p = &inner->site.param[role];
+        if (p->count > 0 && graph_set_site_param(&s->site, (tn_role)role, p->tensors, p->count, err) != TN_OK)
+            return NULL;
+    }
+    return s;
+}
+
 graph_site *graph_find_site(const graph *g, const char *path)
 {
     for (size_t i = 0; i < g->site_count; i++)

@@ -125,6 +125,9 @@ static bool is_stray(const op_row *row, const tn_site *site, int role)
     if (site->param[role].count == 0)
         return false;
     for (int i = 0; i < OP_PARAMS && row->param[i].shape; i++)
+        if ((int)row->param[i].role == role && op_is_there(&row->param[i].when, site))
+            return false;
+    for (int i = 0; i < OP_PARAMS && row->param[i].shape; i++)
         if ((int)row->param[i].role == owner_of(site, role) && op_is_there(&row->param[i].when, site))
             return role >= TN_ROLE_FIRST_ZERO    ? !(site->features & TN_HAS_ZERO_POINTS)
                    : role >= TN_ROLE_FIRST_GROUP ? !(site->features & TN_HAS_SCALES)
@@ -139,7 +142,8 @@ static tn_status check_params(const op_row *row, const tn_site *site, tn_error *
         if (op_is_there(&row->param[i].when, site))
             status = check_param(site, &row->param[i], err);
     for (int role = 0; status == TN_OK && role < TN_ROLE_FIRST_GROUP; role++)
-        status = check_quantised(site, (tn_role)role, err);
+        if (op_group_role((tn_role)role)) /* others have no such parts, whose numbers an adapter's factors have */
+            status = check_quantised(site, (tn_role)role, err);
     for (int role = 0; status == TN_OK && role < TN_ROLE_MAX; role++)
         if (is_stray(row, site, role))
             status = tn_fail(err, TN_E_USAGE, site->path, "%s: %s of this layout and these features has none",

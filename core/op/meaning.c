@@ -16,15 +16,16 @@ static const char *const act_names[] = {
 static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax", "topk_sigmoid", "sparsemixer"};
 static const char *const layout_names[] = {"?",          "split",      "gate_up", "up_gate", "expert_list",
                                            "stacked_oi", "stacked_io", "list_io", "up_down", "pairs_io"};
-static const char *const dim_names[] = {
-    "width",        "hidden", "inter",      "out",    "head",   "rotary", "q_heads", "kv_heads", "experts", "top_k",
-    "shared_inter", "groups", "top_groups", "window", "head_v", "chunk",  "taps",    "streams",  "stride"};
+static const char *const dim_names[] = {"width",      "hidden",   "inter",    "out",   "head",         "rotary",
+                                        "q_heads",    "kv_heads", "experts",  "top_k", "shared_inter", "groups",
+                                        "top_groups", "window",   "head_v",   "chunk", "taps",         "streams",
+                                        "stride",     "rank",     "rank_down"};
 static const char *const feature_names[] = {
-    "bias",         "renorm",        "shared_expert", "shared_gate", "correction_bias", "groups",
-    "route_scale",  "f32_routing",   "f32_router",    "sparsity",    "partial",         "mrope",
-    "window",       "softcap",       "sinks",         "scales",      "zero_points",     "input_scale",
-    "expert_scale", "chunk",         "shared_bias",   "group_pairs", "mixed_types",     "both_sides",
-    "alibi",        "channel_decay", "chosen_keys",   "step_limits", "f32_result"};
+    "bias",        "renorm",      "shared_expert", "shared_gate", "correction_bias", "groups",      "route_scale",
+    "f32_routing", "f32_router",  "sparsity",      "partial",     "mrope",           "window",      "softcap",
+    "sinks",       "scales",      "zero_points",   "input_scale", "expert_scale",    "chunk",       "shared_bias",
+    "group_pairs", "mixed_types", "both_sides",    "alibi",       "channel_decay",   "chosen_keys", "step_limits",
+    "f32_result",  "adapter",     "dropout"};
 static const char *const role_names[] = {"weight",
                                          "bias",
                                          "gate",
@@ -56,8 +57,8 @@ static const char *const role_names[] = {"weight",
                                          "group_of_shared_gate",
                                          "group_of_shared_up",
                                          "group_of_shared_down"};
-static const char *const num_names[] = {"eps",   "scale",   "softcap", "sparsity", "limit",
-                                        "alpha", "alpha_n", "beta",    "margin",   "least"};
+static const char *const num_names[] = {"eps",     "scale", "softcap", "sparsity", "limit",   "alpha",
+                                        "alpha_n", "beta",  "margin",  "least",    "dropout", "scale_down"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)
 {
@@ -122,6 +123,12 @@ const char *tn_feature_name(uint64_t bit)
 
 const char *tn_role_name(tn_role role)
 {
+    static const char *const a_names[] = {"a_of_weight", "?", "a_of_gate", "a_of_up", "a_of_down", "a_of_gate_up"};
+    static const char *const b_names[] = {"b_of_weight", "?", "b_of_gate", "b_of_up", "b_of_down", "b_of_gate_up"};
+    if (role >= TN_ROLE_A_OF(0) && role < TN_ROLE_FIRST_ZERO)
+        return pick(a_names, COUNT(a_names), (int64_t)role - TN_ROLE_A_OF(0));
+    if (role >= TN_ROLE_B_OF(0))
+        return pick(b_names, COUNT(b_names), (int64_t)role - TN_ROLE_B_OF(0));
     return pick(role_names, COUNT(role_names), (int64_t)role);
 }
 

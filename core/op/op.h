@@ -6,7 +6,7 @@
 
 #include <tenon/operation.h>
 
-enum { OP_INPUTS = 7, OP_OUTPUTS = 3, OP_PARAMS = 20 };
+enum { OP_INPUTS = 7, OP_OUTPUTS = 3, OP_PARAMS = 32 };
 
 /* What of its meaning a site must have for a tensor to be there; all zero: always there. */
 typedef struct op_when {
@@ -23,8 +23,8 @@ typedef struct op_when {
  *
  * Dimensions of the site (tn_site.dim): H hidden, I intermediate, J intermediate of the shared expert, O out, W width,
  * D head, V head of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a
- * token, G like D where decay is per channel, else no dimension, F taps of a filter, P taps less one, Z residual
- * streams, Q streams squared.
+ * token, L rank of an adapter, M and m of all experts' beside gate and up, and beside down, G like D where decay is per
+ * channel, else no dimension, F taps of a filter, P taps less one, Z residual streams, Q streams squared.
  *
  * Dimensions of the call: B rows of the batch, T tokens, S cached positions, C capacity, A any number; b either B or 1;
  * 1 itself; * any number of dimensions. The same letter is the same number in all tensors of a call. */

@@ -91,7 +91,10 @@ static int64_t known(const tn_site *site, char letter)
         tn_dim dim;
     } dims[] = {{'H', TN_DIM_HIDDEN},       {'I', TN_DIM_INTER},   {'O', TN_DIM_OUT},      {'W', TN_DIM_WIDTH},
                 {'D', TN_DIM_HEAD},         {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K},
-                {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS}, {'F', TN_DIM_TAPS},     {'Z', TN_DIM_STREAMS}};
+                {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS}, {'F', TN_DIM_TAPS},     {'Z', TN_DIM_STREAMS},
+                {'L', TN_DIM_RANK}};
+    if (letter == 'M' || letter == 'm')
+        return site->dim[TN_DIM_EXPERTS] * site->dim[letter == 'M' ? TN_DIM_RANK : TN_DIM_RANK_DOWN];
     int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY], head_v = site->dim[TN_DIM_HEAD_V];
     if (letter == 'U')
         return 1;

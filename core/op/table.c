@@ -99,6 +99,13 @@ static double rope_operations(const tn_call *call)
         .features = (feature)                                                                                          \
     }
 
+/* Of the adapter beside a weight of experts. */
+#define FACTOR(which, of, text)                                                                                        \
+    {                                                                                                                  \
+        .role = TN_ROLE_##which##_OF(TN_ROLE_##of), .shape = (text), .when = WITH(TN_HAS_ADAPTER),                     \
+        .use = OP_USE_TOP_K, .any_float = true, .maybe = true                                                          \
+    }
+
 static const op_row rows[] = {
     {.op = TN_OP_RMS_NORM,
      .name = "RMS_NORM",
@@ -159,7 +166,7 @@ static const op_row rows[] = {
      .composed = true,
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT),
      .allows = BIT(TN_AXIS_WEIGHT),
-     .features = TN_HAS_BIAS | TN_HAS_SPARSITY | QUANTISED,
+     .features = TN_HAS_BIAS | TN_HAS_SPARSITY | TN_HAS_ADAPTER | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER),
      .nums = BIT(TN_NUM_SPARSITY) | BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA) | BIT(TN_NUM_ALPHA_N) | BIT(TN_NUM_BETA) |
              BIT(TN_NUM_EPS),
@@ -200,9 +207,10 @@ static const op_row rows[] = {
      .name = "MOE_EXPERTS",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT),
      .allows = BIT(TN_AXIS_WEIGHT),
-     .features = TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_F32_ROUTING | QUANTISED,
+     .features = TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_F32_ROUTING | TN_HAS_ADAPTER | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
-     .nums = BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA),
+     .more_dims = BIT(TN_DIM_RANK) | BIT(TN_DIM_RANK_DOWN),
+     .nums = BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA) | BIT(TN_NUM_SCALE) | BIT(TN_NUM_SCALE_DOWN),
      .in = {{.name = "x", .shape = "dTH"}, {.name = "weights", .shape = "wTk"}, {.name = "experts", .shape = "iTk"}},
      .out = {{.name = "y", .shape = "dTH"}},
      .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
@@ -213,7 +221,15 @@ static const op_row rows[] = {
                {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = COLUMNS, .use = OP_USE_TOP_K},
                {.role = TN_ROLE_DOWN, .shape = "EIH", .when = COLUMNS, .use = OP_USE_TOP_K},
                {.role = TN_ROLE_GATE_UP_BIAS, .shape = "E2I", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_DOWN_BIAS, .shape = "EH", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K}},
+               {.role = TN_ROLE_DOWN_BIAS, .shape = "EH", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K},
+               FACTOR(A, GATE_UP, "MH"),
+               FACTOR(B, GATE_UP, "2IM"),
+               FACTOR(A, GATE, "MH"),
+               FACTOR(B, GATE, "IM"),
+               FACTOR(A, UP, "MH"),
+               FACTOR(B, UP, "IM"),
+               FACTOR(A, DOWN, "mI"),
+               FACTOR(B, DOWN, "Hm")},
      .check = rules_routed},
     {.op = TN_OP_MOE_BLOCK,
      .name = "MOE_BLOCK",
@@ -221,7 +237,7 @@ static const op_row rows[] = {
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT),
      .allows = BIT(TN_AXIS_WEIGHT),
      .features = ROUTING | TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE |
-                 TN_HAS_SHARED_BIAS | QUANTISED,
+                 TN_HAS_SHARED_BIAS | TN_HAS_ADAPTER | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
      .more_dims = BIT(TN_DIM_GROUPS) | BIT(TN_DIM_TOP_GROUPS) | BIT(TN_DIM_SHARED_INTER),
      .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_EPS) | BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA) | BIT(TN_NUM_MARGIN),
@@ -276,6 +292,20 @@ static const op_row rows[] = {
      .out = {{.name = "y", .shape = "dTO"}},
      .param = {{.role = TN_ROLE_WEIGHT, .shape = "OH"},
                {.role = TN_ROLE_BIAS, .shape = "O", .when = WITH(TN_HAS_BIAS)}}},
+    {.op = TN_OP_LORA_LINEAR,
+     .name = "LORA_LINEAR",
+     .composed = true,
+     .needs = BIT(TN_AXIS_DTYPE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_BIAS | TN_HAS_DROPOUT | QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_OUT) | BIT(TN_DIM_RANK),
+     .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_DROPOUT),
+     .in = {{.name = "x", .shape = "dTH"}, {.name = "key", .shape = "l2U", .when = WITH(TN_HAS_DROPOUT)}},
+     .out = {{.name = "y", .shape = "dTO"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "OH"},
+               {.role = TN_ROLE_BIAS, .shape = "O", .when = WITH(TN_HAS_BIAS)},
+               {.role = TN_ROLE_A_OF(TN_ROLE_WEIGHT), .shape = "LH", .any_float = true},
+               {.role = TN_ROLE_B_OF(TN_ROLE_WEIGHT), .shape = "OL", .any_float = true}}},
     {.op = TN_OP_ATTENTION,
      .name = "ATTENTION",
      .needs = BIT(TN_AXIS_DTYPE),

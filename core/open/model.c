@@ -156,6 +156,8 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err), config = model_config(m, &b.status, err);
     m->arch_state = models_build(m->arch, m->wrapper, &b, &root, &config);
+    if (b.status == TN_OK && (options->adapter || options->lora))
+        m->adapter = peft_attach(&b, options->adapter, options->lora, m->folder, options->training);
     build_end(&b);
     if (b.lacks && b.status == TN_OK)
         lacks_settle(&b);
@@ -324,6 +326,10 @@ static tn_model *new_model(const tn_model_options *options, tn_model_options *as
     if (status == TN_OK && !borrowed && (asked->per_module || asked->weights_change || asked->partial))
         status = tn_fail(err, TN_E_USAGE, "tn_model_options",
                          "per_module, weights_change and partial are for tn_model_borrow; leave them out");
+    if (status == TN_OK && asked->adapter && asked->lora)
+        status = tn_fail(err, TN_E_USAGE, "tn_model_options", "has adapter and lora; choose one");
+    if (status == TN_OK && borrowed && (asked->adapter || asked->lora))
+        status = tn_fail(err, TN_E_USAGE, "tn_model_options", "adapter and lora are for tn_model_open; leave them out");
     tn_model *m = status == TN_OK ? calloc(1, sizeof *m) : NULL;
     if (!m) {
         shards_close(weights);
@@ -404,6 +410,7 @@ void tn_model_close(tn_model *m)
         build_copies_free(&m->copies);
     device_close(&m->device);
     shards_close(m->weights);
+    peft_close(m->adapter);
     lacks_free(&m->lacks);
     config_close(m->config);
     free(m->eos);

@@ -4,6 +4,7 @@
 
 #include "graph/lacks.h"
 #include "models/models.h"
+#include "open/peft.h"
 #include "select/target.h"
 
 #include <pthread.h>
@@ -25,9 +26,10 @@ struct tn_model {
     bool base;        /* config.json names the class without a head                               */
     void *arch_state; /* what models_build returned                                               */
     tn_dtype dtype;
-    bool borrowed;       /* there is no folder: tn_model_borrow                                   */
-    build_lacks lacks;   /* of one that is                                                        */
-    build_copies copies; /* tensors that could not be used where they are mapped                  */
+    bool borrowed;         /* there is no folder: tn_model_borrow                                   */
+    build_lacks lacks;     /* of one that is                                                        */
+    peft_adapter *adapter; /* around its products, or NULL                                           */
+    build_copies copies;   /* tensors that could not be used where they are mapped                  */
     tn_model_info info;
     int64_t *eos, eos_count; /* tokens that end a text; owned                                     */
     tn_sampling sampling;    /* of generation_config.json                                        */

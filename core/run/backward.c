@@ -106,9 +106,10 @@ static void up_down_backward(composer *c)
     compose_linear_backward(c, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dp, &dx);
 }
 
-tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err)
+static tn_status backward_with_parts(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
+                                     tn_error *err)
 {
-    composer c = {device, a, NULL, call, err, TN_OK};
+    composer c = {device, a, parts, call, err, TN_OK};
     size_t mark = arena_mark(a);
     if (call->op == TN_OP_MLP && call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN)
         up_down_backward(&c);
@@ -116,8 +117,22 @@ tn_status run_eager_backward(const device *device, arena *a, const tn_call *call
         mlp_backward(&c);
     else if (call->op == TN_OP_MOE_BLOCK)
         compose_moe_backward(&c);
+    else if (call->op == TN_OP_LORA_LINEAR)
+        compose_lora_backward(&c);
     else
         compose_backward_step(&c, call);
     arena_release(a, mark);
     return c.status;
+}
+
+tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err)
+{
+    return backward_with_parts(device, a, NULL, call, err);
+}
+
+tn_status run_site_backward(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
+{
+    if (site->bound.impl || call->op != TN_OP_LORA_LINEAR)
+        return run_bound_backward(device, a, &site->bound, call, err);
+    return backward_with_parts(device, a, site->part, call, err);
 }

@@ -1,5 +1,5 @@
 /* Performing operations: a bound kernel's forward, the device's eager implementation, and the contracts that eager mode
- * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK). */
+ * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK, LORA_LINEAR). */
 #include "run/compose.h"
 
 #include "device/visit.h"
@@ -96,8 +96,10 @@ static void perform_part(composer *c, int part, const tn_site *otherwise, tn_cal
 {
     const graph_site *site = c->parts ? c->parts[part] : NULL;
     call->site = site ? &site->site : otherwise;
+    call->op = site ? site->site.op : call->op; /* a LINEAR may have an adapter around it             */
     if (c->status == TN_OK)
-        c->status = run_bound_call(c->device, c->arena, site ? &site->bound : NULL, call, c->err);
+        c->status = site ? run_site_call(c->device, c->arena, site, call, c->err)
+                         : run_bound_call(c->device, c->arena, NULL, call, c->err);
 }
 
 void compose_eagerly(composer *c, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
@@ -257,6 +259,8 @@ static tn_status eager_with_parts(const device *device, arena *a, graph_site *co
         compose_mlp(&c);
     else if (call->op == TN_OP_MOE_BLOCK)
         compose_moe(&c);
+    else if (call->op == TN_OP_LORA_LINEAR)
+        compose_lora(&c);
     else
         return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);
     arena_release(a, mark);

@@ -52,6 +52,10 @@ void compose_linear_backward(composer *c, tn_role weight, tn_role bias, const tn
 void compose_glu_backward(composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
                           const tn_tensor *dp, const tn_tensor *dgate, const tn_tensor *dup);
 
+/* lora.c: a LORA_LINEAR, and its gradients. */
+void compose_lora(composer *c);
+void compose_lora_backward(composer *c);
+
 /* backward_moe.c: the gradients of a MOE_BLOCK. */
 void compose_moe_backward(composer *c);
 

@@ -125,6 +125,7 @@ typedef struct graph_run {
     tn_error *err;
     const run_media *media; /* or NULL: tokens alone                                                  */
     tape *tape;             /* remembers the run, or NULL                                             */
+    int64_t first_row;      /* of the run's tokens: what is computed now begins there (dropout)      */
 } graph_run;
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);

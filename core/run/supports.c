@@ -19,6 +19,7 @@ static tn_op step_of(const tn_site *site)
     case TN_OP_MLP:
         return site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? TN_OP_ACT : TN_OP_GLU;
     case TN_OP_ADD_RMS_NORM:
+    case TN_OP_LORA_LINEAR:
         return TN_OP_ADD;
     case TN_OP_MOE_BLOCK:
         return site->features & TN_HAS_SHARED_EXPERT ? TN_OP_ADD : TN_OP_NONE;

@@ -263,7 +263,9 @@ static void embedding_backward(backward *b)
 static tn_status perform(backward *b)
 {
     const graph_site *site = b->entry->site;
-    return run_bound_backward(b->t->arena->device, b->t->arena, site ? &site->bound : NULL, &b->call, b->err);
+    const device *d = b->t->arena->device;
+    return site ? run_site_backward(d, b->t->arena, site, &b->call, b->err)
+                : run_eager_backward(d, b->t->arena, &b->call, b->err);
 }
 
 static tn_status call_backward(tape *t, const tape_call *entry, tn_error *err)

@@ -31,7 +31,7 @@ tn_status optimiser_check(const tn_model *model, const train_params *params, tn_
 {
     const graph *g = model->target.graph;
     for (size_t i = 0; i < g->site_count; i++)
-        if (g->sites[i]->bound.packed)
+        if (g->sites[i]->bound.packed && !model->adapter) /* whose factors nobody packs                    */
             return tn_fail(err, TN_E_USAGE, g->sites[i]->site.path,
                            "kernel %s keeps a copy of its weights, which would not follow; take it off",
                            g->sites[i]->bound.id);

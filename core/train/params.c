@@ -43,6 +43,14 @@ static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, tr
     return p->bytes > 0;
 }
 
+/* A factor of an adapter. They decay: their names say neither bias nor norm. */
+static bool param_of_adapter(const tn_tensor *t, train_param *p)
+{
+    *p = (train_param){.data = t->data, .dtype = t->dtype, .decays = true};
+    p->bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype);
+    return true;
+}
+
 static int by_address(const void *a, const void *b)
 {
     const train_param *x = a, *y = b;
@@ -60,12 +68,14 @@ static void params_drop_shared(train_params *p)
 
 tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_error *err)
 {
-    size_t count = shards_count(model->weights);
-    *p = (train_params){.weights = model->weights, .at = calloc(count + 1, sizeof *p->at)};
+    const peft_adapter *adapter = model->adapter;
+    size_t count = adapter ? adapter->count : shards_count(model->weights);
+    *p = (train_params){.weights = model->weights, .adapter = adapter, .at = calloc(count + 1, sizeof *p->at)};
     if (!p->at)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", count);
     for (size_t i = 0; i < count; i++)
-        p->count += param_of(model->weights, i, model->dtype, &p->at[p->count]);
+        p->count += adapter ? param_of_adapter(&adapter->tensors[i], &p->at[p->count])
+                            : param_of(model->weights, i, model->dtype, &p->at[p->count]);
     qsort(p->at, p->count, sizeof *p->at, by_address);
     params_drop_shared(p);
     for (size_t i = 0; i < p->count; i++)
@@ -209,9 +219,25 @@ float *params_find(void *ctx, const tn_tensor *t)
     return p->sums + ((const char *)t->data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
 }
 
+/* As the adapter's file calls it. */
+static tn_status adapter_gradient(const train_params *p, const char *name, tn_tensor *out, tn_error *err)
+{
+    const peft_view *view = peft_find(p->adapter, name);
+    const train_param *param = view ? find(p, view->tensor.data) : NULL;
+    if (!param)
+        return tn_fail(err, TN_E_USAGE, name, "the adapter has no such tensor, and nothing else is trained");
+    if (!param->read)
+        return tn_fail(err, TN_E_USAGE, name, "has no gradient: nothing that was computed read it");
+    *out = view->tensor;
+    out->data = param->sums + ((const char *)view->tensor.data - param->data) / (ptrdiff_t)sizeof(float);
+    return TN_OK;
+}
+
 tn_status params_gradient(const train_params *p, const char *name, tn_tensor *out, tn_error *err)
 {
     tn_tensor file;
+    if (p->adapter)
+        return adapter_gradient(p, name, out, err);
     const char *data = shards_used(p->weights, name, TN_DTYPE_NONE);
     const train_param *param = data ? find(p, data) : NULL;
     if (!shards_get(p->weights, name, &file))

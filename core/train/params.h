@@ -21,7 +21,8 @@ typedef struct train_param {
 
 typedef struct train_params {
     const shards *weights;
-    train_param *at; /* by address                                                               */
+    const peft_adapter *adapter; /* they are its tensors, and the model's are frozen; or NULL                     */
+    train_param *at;             /* by address                                                               */
     size_t count;
     float *sums;
     float *masters; /* beside sums; NULL: there are none                                             */

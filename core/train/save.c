@@ -2,6 +2,8 @@
  * are there. */
 #include "train/save.h"
 
+#include "train/merge.h"
+
 #include "base/tensor.h"
 #include "checkpoint/folder_copy.h"
 
@@ -14,6 +16,8 @@ typedef struct save {
     const tn_model *model;
     tn_named_tensor *tensors;
     void **turned; /* memory of those that lie the other way round; owned                          */
+    void **merged; /* the same of those that an adapter was added to                               */
+    bool merges;
     size_t count;
     tn_error *err;
 } save;
@@ -32,6 +36,21 @@ static void *turn_back(const tn_tensor *t)
     return to;
 }
 
+/* The tensor with the adapter in it. False: out of memory. */
+static bool merge(save *s, tn_tensor *t)
+{
+    size_t bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype);
+    if (!merge_touches(s->model, t->data, bytes))
+        return true;
+    char *copy = s->merged[s->count] = malloc(bytes + 1);
+    if (copy) {
+        memcpy(copy, t->data, bytes);
+        merge_into(s->model, t->data, bytes, copy);
+        t->data = copy;
+    }
+    return copy;
+}
+
 /* As the model has it, or as the file does where it does not read it. */
 static tn_status add(save *s, const char *name)
 {
@@ -47,8 +66,11 @@ static tn_status add(save *s, const char *name)
             to->tensor = tn_tensor_dense((void *)(uintptr_t)data, types[i], to->tensor.ndim, to->tensor.shape);
             turned = false;
         }
-    if (turned) {
+    if (turned)
         to->tensor = tn_tensor_dense((void *)(uintptr_t)data, s->model->dtype, to->tensor.ndim, to->tensor.shape);
+    if (s->merges && !merge(s, &to->tensor))
+        return tn_fail(s->err, TN_E_MEMORY, name, "out of memory");
+    if (turned) {
         to->tensor.data = s->turned[s->count] = turn_back(&to->tensor);
         if (!to->tensor.data)
             return tn_fail(s->err, TN_E_MEMORY, name, "out of memory");
@@ -73,7 +95,7 @@ static tn_status check(const tn_model *model, tn_error *err)
     if (stat(model->folder, &st) != 0 || !S_ISDIR(st.st_mode))
         return tn_fail(err, TN_E_USAGE, model->folder, "is no folder, of which alone another is made");
     if (config_has(&root, "quantization_config"))
-        return tn_fail(err, TN_E_USAGE, model->folder, "is quantised, and its codes cannot be trained");
+        return tn_fail(err, TN_E_USAGE, model->folder, "is quantised, and its codes cannot be changed");
     return status;
 }
 
@@ -85,19 +107,22 @@ static tn_status write(save *s, folder_copy *c)
     return status == TN_OK ? folder_copy_files(c) : status;
 }
 
-tn_status save_model(const tn_model *model, const char *out, tn_error *err)
+tn_status save_model(const tn_model *model, bool merges, const char *out, tn_error *err)
 {
     size_t count = shards_count(model->weights);
-    save s = {.model = model, .err = err};
+    save s = {.model = model, .merges = merges, .err = err};
     folder_copy c;
-    tn_status status = check(model, err);
+    tn_status status = merges ? merge_check(model, err) : TN_OK;
+    if (status == TN_OK)
+        status = check(model, err);
     if (status == TN_OK)
         status = folder_copy_check(out, err);
     if (status != TN_OK)
         return status;
     s.tensors = calloc(count + 1, sizeof *s.tensors);
     s.turned = calloc(count + 1, sizeof *s.turned);
-    if (!s.tensors || !s.turned)
+    s.merged = calloc(count + 1, sizeof *s.merged);
+    if (!s.tensors || !s.turned || !s.merged)
         status = tn_fail(err, TN_E_MEMORY, out, "out of memory for %zu tensors", count);
     for (size_t i = 0; i < count && status == TN_OK; i++)
         status = add(&s, shards_name(model->weights, i));
@@ -107,6 +132,9 @@ tn_status save_model(const tn_model *model, const char *out, tn_error *err)
         status = folder_copy_end(&c, out, write(&s, &c));
     for (size_t i = 0; s.turned && i < count; i++)
         free(s.turned[i]);
+    for (size_t i = 0; s.merged && i < count; i++)
+        free(s.merged[i]);
+    free(s.merged);
     free(s.turned);
     free(s.tensors);
     return status;

@@ -380,7 +380,24 @@ tn_status tn_trainer_save(const tn_trainer *t, const char *folder, tn_error *err
 {
     if (!t || !folder)
         return structs_missing(t ? "folder" : "trainer", err);
-    return model_files_check(t->model, save_model(t->model, folder, err), err);
+    if (t->model->adapter)
+        return tn_fail(err, TN_E_USAGE, t->model->folder,
+                       "its adapter was trained, not its weights; use tn_trainer_save_adapter or tn_model_merge");
+    return model_files_check(t->model, save_model(t->model, false, folder, err), err);
+}
+
+tn_status tn_trainer_save_adapter(const tn_trainer *t, const char *folder, tn_error *err)
+{
+    if (!t || !folder)
+        return structs_missing(t ? "folder" : "trainer", err);
+    return save_adapter(t->model, folder, err);
+}
+
+tn_status tn_model_merge(tn_model *model, const char *folder, tn_error *err)
+{
+    if (!model || !folder)
+        return structs_missing(model ? "folder" : "model", err);
+    return model_files_check(model, save_model(model, true, folder, err), err);
 }
 
 tn_status tn_trainer_save_state(const tn_trainer *t, const char *file, tn_error *err)

@@ -119,6 +119,8 @@ typedef enum tn_layout {
 #define TN_HAS_CHOSEN_KEYS (UINT64_C(1) << 26)    /* attention: an input says which keys take part    */
 #define TN_HAS_STEP_LIMITS (UINT64_C(1) << 27)    /* scan: steps; CLAMP: within TN_NUM_LEAST .. TN_NUM_LIMIT */
 #define TN_HAS_F32_RESULT (UINT64_C(1) << 28)     /* scan: y is f32 and not rounded                    */
+#define TN_HAS_ADAPTER (UINT64_C(1) << 29)        /* experts: TN_ROLE_A_OF, B_OF; MLP, block: inside it   */
+#define TN_HAS_DROPOUT (UINT64_C(1) << 30)        /* LORA_LINEAR: an input says what A does not see     */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
@@ -136,26 +138,30 @@ typedef enum tn_dim {
     TN_DIM_TOP_GROUPS = 12,
     TN_DIM_WINDOW = 13,
     TN_DIM_HEAD_V = 14,
-    TN_DIM_CHUNK = 15,   /* attention: keys of other chunks of this many positions are not seen  */
-    TN_DIM_TAPS = 16,    /* SHORT_CONV: width of the filter; DEPTHWISE: its sides                */
-    TN_DIM_STREAMS = 17, /* of residuals                                                        */
-    TN_DIM_STRIDE = 18,  /* DEPTHWISE: places of x from one of y to the next                     */
+    TN_DIM_CHUNK = 15,     /* attention: keys of other chunks of this many positions are not seen  */
+    TN_DIM_TAPS = 16,      /* SHORT_CONV: width of the filter; DEPTHWISE: its sides                */
+    TN_DIM_STREAMS = 17,   /* of residuals                                                        */
+    TN_DIM_STRIDE = 18,    /* DEPTHWISE: places of x from one of y to the next                     */
+    TN_DIM_RANK = 19,      /* LORA_LINEAR: of A and B; experts with TN_HAS_ADAPTER: of what is beside gate and up */
+    TN_DIM_RANK_DOWN = 20, /* ... beside down                                                   */
     TN_DIM_MAX = 32
 } tn_dim;
 
 typedef enum tn_num {
     TN_NUM_EPS = 0,   /* norm; 0 is legal; TN_ACT_XIELU                                     */
-    TN_NUM_SCALE = 1, /* attention: factor of the scores; route: factor of the weights      */
+    TN_NUM_SCALE = 1, /* attention: factor of the scores; route: factor of the weights; LORA_LINEAR: of B A */
     TN_NUM_SOFTCAP = 2,
     /* MLP: gates not above mean + this * (population) deviation of their row become 0: the
      * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
-    TN_NUM_LIMIT = 4,   /* TN_ACT_CLAMPED_SWIGLU; CLAMP; TN_HAS_STEP_LIMITS                      */
-    TN_NUM_ALPHA = 5,   /* TN_ACT_CLAMPED_SWIGLU, TN_ACT_XIELU, TN_ACT_PRELU; TN_HAS_ALIBI       */
-    TN_NUM_ALPHA_N = 6, /* TN_ACT_XIELU                                                        */
-    TN_NUM_BETA = 7,    /* TN_ACT_XIELU                                                        */
-    TN_NUM_MARGIN = 8,  /* TN_SCORE_SPARSEMIXER                                                */
-    TN_NUM_LEAST = 9,   /* TN_HAS_STEP_LIMITS                                                  */
+    TN_NUM_LIMIT = 4,       /* TN_ACT_CLAMPED_SWIGLU; CLAMP; TN_HAS_STEP_LIMITS                      */
+    TN_NUM_ALPHA = 5,       /* TN_ACT_CLAMPED_SWIGLU, TN_ACT_XIELU, TN_ACT_PRELU; TN_HAS_ALIBI       */
+    TN_NUM_ALPHA_N = 6,     /* TN_ACT_XIELU                                                        */
+    TN_NUM_BETA = 7,        /* TN_ACT_XIELU                                                        */
+    TN_NUM_MARGIN = 8,      /* TN_SCORE_SPARSEMIXER                                                */
+    TN_NUM_LEAST = 9,       /* TN_HAS_STEP_LIMITS                                                  */
+    TN_NUM_DROPOUT = 10,    /* TN_HAS_DROPOUT: what share                                       */
+    TN_NUM_SCALE_DOWN = 11, /* experts with TN_HAS_ADAPTER: of B A beside down; TN_NUM_SCALE: beside gate and up */
     TN_NUM_MAX = 16
 } tn_num;
 
@@ -200,6 +206,9 @@ typedef enum tn_role {
 
 #define TN_ROLE_SCALE_OF(role) ((tn_role)(TN_ROLE_FIRST_SCALE + (int)(role)))
 #define TN_ROLE_ZERO_OF(role) ((tn_role)(TN_ROLE_FIRST_ZERO + (int)(role)))
+/* The two factors of what an adapter adds to a weight. */
+#define TN_ROLE_A_OF(role) ((tn_role)(49 + (int)(role)))
+#define TN_ROLE_B_OF(role) ((tn_role)(81 + (int)(role)))
 /* 23 to 30: of WEIGHT, GATE, UP, DOWN, GATE_UP, SHARED_GATE, SHARED_UP, SHARED_DOWN; no other weight has any. */
 #define TN_ROLE_GROUP_OF(role)                                                                                         \
     ((tn_role)((int)(role) + TN_ROLE_FIRST_GROUP -                                                                     \

@@ -10,6 +10,19 @@ extern "C" {
 
 typedef struct tn_model tn_model;
 
+/* An adapter to begin with: A evenly drawn as peft does, B zero, so that nothing changes at first. */
+typedef struct tn_lora {
+    uint32_t size;
+    int64_t rank;   /* 0: 8                                                                        */
+    double alpha;   /* B A counts alpha / rank times; 0: twice the rank                            */
+    bool rslora;    /* ... alpha / sqrt(rank) times                                                */
+    double dropout; /* of what A sees, while training alone                                       */
+    /* NULL or "all": every linear layer of the text model but the head; names between commas, "q_proj,v_proj", that
+     * paths of modules equal or end in; or a regular expression of a whole path. */
+    const char *targets;
+    uint64_t seed; /* of A                                                                         */
+} tn_lora;
+
 typedef struct tn_model_options {
     uint32_t size;
     const char *dtype;  /* "auto" (or NULL), "f32", "bf16", "f16"                               */
@@ -40,6 +53,11 @@ typedef struct tn_model_options {
     bool weights_change;
     /* A tensor that is not lent, or does not lie as it must, is no error: its sites are declined with its name. */
     bool partial;
+    /* Folder of an adapter as peft writes them (adapter_config.json, adapter_model.safetensors): the model computes
+     * with it, and a trainer trains it alone. NULL: none. What of it is not supported, or does not fit the model, is
+     * TN_E_INPUT that names the key, with the shapes. */
+    const char *adapter;
+    const tn_lora *lora; /* the same of a new adapter; not both                                   */
 } tn_model_options;
 
 /* Its strings belong to the model. */
@@ -77,6 +95,10 @@ TN_API char *tn_hub_folder(const char *id, const char *revision, tn_error *err);
 
 /* No sessions and no bounds open: theirs are gone with it. [one thread] */
 TN_API void tn_model_close(tn_model *model);
+
+/* Writes a checkpoint as tn_trainer_save does, with the adapter of the model in its weights: W + s B A in f32, rounded
+ * once. TN_E_USAGE: the model has no adapter, was opened from a .gguf, or is quantised. [one thread] */
+TN_API tn_status tn_model_merge(tn_model *model, const char *folder, tn_error *err);
 
 TN_API tn_status tn_model_get_info(const tn_model *model, tn_model_info *info); /* [one thread] */
 

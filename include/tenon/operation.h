@@ -48,7 +48,10 @@ typedef enum tn_op {
     TN_OP_MOE_ROUTE = 5,
     /* in x [T,H], weights [T,k], experts [T,k] i32; out y [T,H] = sum_j weights_j expert_j(x); with TN_HAS_INPUT_SCALE
      * sum_j expert_j(rnd(weights_j x)). With TN_HAS_BIAS TN_ROLE_GATE_UP_BIAS [E,2I], in the order of the outputs of
-     * GATE_UP (gates first where there are two lists), and TN_ROLE_DOWN_BIAS [E,H], whatever the layout. */
+     * GATE_UP (gates first where there are two lists), and TN_ROLE_DOWN_BIAS [E,H], whatever the layout. With
+     * TN_HAS_ADAPTER each product gets rnd(s B_e A_e z) added that has factors, z what it reads: TN_ROLE_A_OF(GATE_UP)
+     * [E r,H], B_OF [2I,r E], or such of GATE and of UP, and A_OF(DOWN) [E q,I], B_OF [H,q E], r TN_DIM_RANK,
+     * q TN_DIM_RANK_DOWN; row e r + k of A and column k E + e of B are those of expert e. */
     TN_OP_MOE_EXPERTS = 6,
     /* in x [T,H]; out y [T,H]: route, experts and the shared expert where there is one; optional: logits as MOE_ROUTE.
      */
@@ -94,6 +97,14 @@ typedef enum tn_op {
      *     M = e^(-exp(TN_ROLE_DECAY) s) M + b (s x)^T, y = rnd(M^T c + TN_ROLE_WEIGHT x).
      * Padding takes no part and gives zeros. TN_ROLE_DECAY, TN_ROLE_BIAS, TN_ROLE_WEIGHT [K] of any float type. */
     TN_OP_SELECTIVE_SCAN = 16,
+    /* in x [T,in], with TN_HAS_DROPOUT key [2] i64; out y [T,out] = rnd(rnd(x weight^T + bias) + s B (A d(x))), where s
+     * is TN_NUM_SCALE, A [r,in] TN_ROLE_A_OF(TN_ROLE_WEIGHT), B [out,r] TN_ROLE_B_OF(TN_ROLE_WEIGHT), r TN_DIM_RANK.
+     * A and B are of one type, in which s A d(x) and B of that are rounded. d(x) is x; with TN_HAS_DROPOUT, where key
+     * has data, each element of x is 0 with probability p, TN_NUM_DROPOUT, and divided by 1 - p else: element i of row
+     * t is kept where bits 40 to 63 of mix(key[0] + 0x9e3779b97f4a7c15 (1 + (key[1] + t) in + i)) are at least p 2^24,
+     * mix(z): z = (z ^ z >> 30) 0xbf58476d1ce4e5b9, z = (z ^ z >> 27) 0x94d049bb133111eb, z ^ z >> 31 (unsigned, 64
+     * bits). */
+    TN_OP_LORA_LINEAR = 17,
     /* Named for later: nothing performs these yet, and kernels for them are refused. */
     TN_OP_ATTENTION_LAYER = 12,
     TN_OP_DECODER_LAYER = 13,

@@ -105,6 +105,11 @@ TN_API tn_status tn_trainer_save_state(const tn_trainer *trainer, const char *fi
  * is read leaves the model as nobody knows. [one thread] */
 TN_API tn_status tn_trainer_load_state(tn_trainer *trainer, const char *file, tn_error *err);
 
+/* Writes the adapter that is trained as peft does, adapter_model.safetensors (f32, in the layout of the adapter that
+ * was opened) and adapter_config.json, into folder, which must not be there, written beside it and renamed. TN_E_USAGE:
+ * the model has none. [one thread] */
+TN_API tn_status tn_trainer_save_adapter(const tn_trainer *trainer, const char *folder, tn_error *err);
+
 typedef enum tn_schedule { TN_SCHEDULE_CONSTANT, TN_SCHEDULE_LINEAR, TN_SCHEDULE_COSINE } tn_schedule;
 
 /* The factor of the rate at a step, counted from 0, of so many: it grows from 0 over the steps of the warm-up, and then

@@ -15,6 +15,31 @@ typedef struct options {
     int64_t passed, failed;
 } options;
 
+enum { NAME = 512 };
+
+/* A batch of a case, and what torch makes of it. */
+typedef struct golden {
+    const char *name, *batch; /* "padded", "packed"                                                */
+    const char *kind;         /* of the figures: the batch's, or "padded.zero"                      */
+    const char *rough;        /* of gradients in 16 bits: "bf16", "amp", "pure"                     */
+    char model[4096];
+    double loss, items, norm, bound;
+    tn_safetensors *file, *texts_file;
+    int64_t *ids, *labels, *lengths, texts;
+} golden;
+
+/* part: "full", "lora": the object of case.json and the file with gradients. False: there is no such thing; close it
+ * anyway. */
+bool golden_open(golden *g, const char *folder, const char *name, const char *batch, const char *part,
+                 const char *kind);
+void golden_close(golden *g);
+
+/* Loss and gradients of a model, which is in f32 or bf16, with these kernels. */
+void check_spec(options *o, const golden *g, tn_model *model, const char *spec, bool f32);
+
+/* Adapters of a case. adapters.c */
+void check_adapters(options *o, const char *folder, const char *name);
+
 /* A line for a case, and its count. */
 void check_say(options *o, const char *name, const char *what, const char *spec, bool ok, const char *detail);
 

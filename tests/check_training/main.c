@@ -9,6 +9,7 @@
  *   curve     of cases with curves.json: thirty steps of AdamW, losses within 1e-4, norms of gradients within 1e-3,
  *             rates to the last bits; the weights, where they are there, within 1e-3 of what training changed. In bf16,
  *             mixed and pure: the bounds that curves.c says
+ *   adapters  of cases that have them, the same of their factors, and logits of merged weights (adapters.c)
  *
  * With --differences the folders are those of models, and nothing but this is done:
  *   slopes    the gradient of every parameter against differences of the loss, in f32 (differences.c)
@@ -25,16 +26,6 @@
 #include <sys/stat.h>
 #include <tenon/half.h>
 
-enum { NAME = 512 };
-
-typedef struct golden {
-    const char *name, *batch; /* "padded", "packed"                                                */
-    char model[4096];
-    double loss, items, norm, bound;
-    tn_safetensors *file;
-    int64_t *ids, *labels, *lengths, texts;
-} golden;
-
 void check_say(options *o, const char *name, const char *what, const char *spec, bool ok, const char *detail)
 {
     printf("%-4s %-24s %-6s %-5s %s\n", ok ? "ok" : "FAIL", name, what, spec, detail);
@@ -44,7 +35,7 @@ void check_say(options *o, const char *name, const char *what, const char *spec,
 
 static void say(options *o, const golden *g, const char *spec, bool ok, const char *detail)
 {
-    check_say(o, g->name, g->batch, spec, ok, detail);
+    check_say(o, g->name, g->kind, spec, ok, detail);
 }
 
 static double number_of(const json_t *object, const char *key)
@@ -55,16 +46,23 @@ static double number_of(const json_t *object, const char *key)
 static bool get(const golden *g, const char *what, const char *name, tn_tensor *t)
 {
     char key[NAME];
-    snprintf(key, sizeof key, "%s.%s%s", g->batch, what, name);
+    snprintf(key, sizeof key, "%s.%s%s", g->kind, what, name);
     return tn_safetensors_get(g->file, key, t);
+}
+
+static bool text_of(const golden *g, const char *what, tn_tensor *t)
+{
+    char key[NAME];
+    snprintf(key, sizeof key, "%s.%s", g->batch, what);
+    return tn_safetensors_get(g->texts_file, key, t);
 }
 
 /* The tokens of rows without what is padding, or of segments, which begin at position 0. */
 static bool read_texts(golden *g)
 {
     tn_tensor ids, labels, mask = {0}, positions = {0};
-    if (!get(g, "input_ids", "", &ids) || !get(g, "labels", "", &labels) ||
-        (!get(g, "attention_mask", "", &mask) && !get(g, "position_ids", "", &positions)))
+    if (!text_of(g, "input_ids", &ids) || !text_of(g, "labels", &labels) ||
+        (!text_of(g, "attention_mask", &mask) && !text_of(g, "position_ids", &positions)))
         return false;
     int64_t all = tn_tensor_count(&ids), at = 0;
     g->ids = calloc((size_t)all, sizeof *g->ids);
@@ -81,28 +79,32 @@ static bool read_texts(golden *g)
     return g->ids && g->labels && g->lengths;
 }
 
-static bool golden_open(golden *g, const char *folder, const char *name, const char *batch)
+bool golden_open(golden *g, const char *folder, const char *name, const char *batch, const char *part, const char *kind)
 {
     char path[4096 + 32];
-    *g = (golden){.name = name, .batch = batch};
+    *g = (golden){.name = name, .batch = batch, .kind = kind, .rough = "bf16"};
     snprintf(path, sizeof path, "%s/case.json", folder);
     json_t *root = json_load_file(path, 0, NULL);
-    const json_t *padded = json_object_get(json_object_get(root, "full"), batch);
+    const json_t *figures = json_object_get(json_object_get(root, part), kind);
     const char *model = json_string_value(json_object_get(root, "model"));
-    snprintf(path, sizeof path, "%s/full.safetensors", folder);
     snprintf(g->model, sizeof g->model, "%s/%s", folder, model ? model : "");
-    g->loss = number_of(padded, "loss");
-    g->items = number_of(padded, "num_items");
-    g->norm = number_of(padded, "grad_norm");
+    g->loss = number_of(figures, "loss");
+    g->items = number_of(figures, "num_items");
+    g->norm = number_of(figures, "grad_norm");
     g->bound = strstr(name, "qwen3_next") || strstr(name, "qwen3_5") ? 2e-4 : strstr(name, "gemma3n") ? 1e-4 : 3e-5;
+    bool there = figures && model;
     json_decref(root);
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, part);
     g->file = tn_safetensors_open(path, NULL);
-    return padded && model && g->file && read_texts(g);
+    snprintf(path, sizeof path, "%s/full.safetensors", folder);
+    g->texts_file = tn_safetensors_open(path, NULL);
+    return there && g->file && g->texts_file && read_texts(g);
 }
 
-static void golden_close(golden *g)
+void golden_close(golden *g)
 {
     tn_safetensors_close(g->file);
+    tn_safetensors_close(g->texts_file);
     free(g->ids);
     free(g->labels);
     free(g->lengths);
@@ -165,8 +167,8 @@ static const char *wanted_gradient(const golden *g, size_t i, tn_tensor *want, d
     const char *full = tn_safetensors_name(g->file, i);
     char sample[64], whole[64];
     tn_tensor value;
-    int sample_length = snprintf(sample, sizeof sample, "%s.sample.", g->batch);
-    int whole_length = snprintf(whole, sizeof whole, "%s.grad.", g->batch);
+    int sample_length = snprintf(sample, sizeof sample, "%s.sample.", g->kind);
+    int whole_length = snprintf(whole, sizeof whole, "%s.grad.", g->kind);
     tn_safetensors_get(g->file, full, want);
     *norm = 0;
     if (!strncmp(full, whole, (size_t)whole_length)) {
@@ -190,7 +192,10 @@ static double distance_in_bf16(const golden *g, const tn_trainer *trainer)
         tn_tensor want, torch, got;
         double norm;
         const char *name = wanted_gradient(g, i, &want, &norm);
-        if (!name || (!get(g, "bf16.sample.", name, &torch) && !get(g, "bf16.grad.", name, &torch)) ||
+        char rough[2][32];
+        snprintf(rough[0], sizeof rough[0], "%s.sample.", g->rough);
+        snprintf(rough[1], sizeof rough[1], "%s.grad.", g->rough);
+        if (!name || (!get(g, rough[0], name, &torch) && !get(g, rough[1], name, &torch)) ||
             tn_tensor_count(&torch) > tn_tensor_count(&want) || tn_trainer_gradient(trainer, name, &got, NULL) != TN_OK)
             continue;
         const tn_tensor written = as_written(g, &got);
@@ -235,7 +240,7 @@ static void compare(options *o, const golden *g, const char *spec, const tn_trai
     say(o, g, spec, wrong == 0 && right > 0, line);
 }
 
-static void check_spec(options *o, const golden *g, tn_model *model, const char *spec, bool f32)
+void check_spec(options *o, const golden *g, tn_model *model, const char *spec, bool f32)
 {
     tn_error err = TN_ERROR_INIT;
     char line[1200];
@@ -257,7 +262,7 @@ static void check_spec(options *o, const golden *g, tn_model *model, const char 
         compare(o, g, spec, trainer);
     } else {
         double distance = distance_in_bf16(g, trainer);
-        snprintf(line, sizeof line, "bf16: %.2f times as far from f32 as torch", distance);
+        snprintf(line, sizeof line, "%s: %.2f times as far from f32 as torch", g->rough, distance);
         say(o, g, spec, distance <= 1.5, line);
     }
     tn_trainer_close(trainer);
@@ -283,7 +288,7 @@ static void check_case(options *o, const char *folder, const char *name)
     static const char *const batches[] = {"padded", "packed"};
     for (int i = 0; i < 2; i++) {
         golden g;
-        bool there = golden_open(&g, folder, name, batches[i]);
+        bool there = golden_open(&g, folder, name, batches[i], "full", batches[i]);
         if (there)
             check_type(o, &g, "f32");
         else if (i == 0)
@@ -299,6 +304,7 @@ static void check_case(options *o, const char *folder, const char *name)
             check_curves(o, folder, name, g.model);
         golden_close(&g);
     }
+    check_adapters(o, folder, name);
 }
 
 static void walk(options *o, const char *folder, const char *name, int depth)

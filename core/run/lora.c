@@ -1,0 +1,188 @@
+/* LORA_LINEAR, forward and backward: the product that it is around, by its own site, and beside it those of the
+ * adapter's two factors, which are small. Nothing is kept from forward: A x is computed again. */
+#include "run/compose.h"
+
+#include "base/convert.h"
+
+#include <string.h>
+
+/* ---- dropout ------------------------------------------------------------------------------------- */
+
+typedef struct dropout {
+    const tn_tensor *from, *to;
+    uint64_t key, first; /* of the call; its first row                                              */
+    uint32_t least;      /* of the 24 bits of an element that is kept                                */
+    float by;
+} dropout;
+
+static uint32_t bits_of(uint64_t z)
+{
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)((z ^ z >> 31) >> 40);
+}
+
+static void drop_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    enum { BLOCK = 1024 };
+    const dropout *d = ctx;
+    float block[BLOCK];
+    int64_t width = d->from->shape[1];
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t i = 0; i < width; i += BLOCK) {
+            int64_t n = width - i < BLOCK ? width - i : BLOCK;
+            const char *from = d->from->data;
+            char *to = d->to->data;
+            convert_to_f32(from + (size_t)(t * d->from->stride[0] + i) * tn_dtype_size(d->from->dtype), d->from->dtype,
+                           block, n);
+            for (int64_t k = 0; k < n; k++) {
+                uint64_t at = (d->first + (uint64_t)t) * (uint64_t)width + (uint64_t)(i + k);
+                bool kept = bits_of(d->key + UINT64_C(0x9e3779b97f4a7c15) * (1 + at)) >= d->least;
+                block[k] = kept ? block[k] * d->by : 0.0f;
+            }
+            convert_from_f32(block, d->to->dtype, to + (size_t)(t * d->to->stride[0] + i) * tn_dtype_size(d->to->dtype),
+                             n);
+        }
+}
+
+static bool drops(const tn_call *call)
+{
+    return call->site->features & TN_HAS_DROPOUT && call->in_count > 1 && call->in[1].data;
+}
+
+/* Elements of from, as the call's key says; to may be from. In the host's memory, where alone a key is made. */
+static void drop(composer *c, const tn_tensor *from, const tn_tensor *to)
+{
+    const tn_call *call = c->call;
+    double share = call->site->num[TN_NUM_DROPOUT];
+    dropout d = {.from = from, .to = to, .least = (uint32_t)(share * (1 << 24)), .by = (float)(1 / (1 - share))};
+    int64_t key[2];
+    if (c->status != TN_OK || c->arena->measuring)
+        return;
+    memcpy(key, call->in[1].data, sizeof key);
+    d.key = (uint64_t)key[0];
+    d.first = (uint64_t)key[1];
+    tn_parallel_for(from->shape[0], 1 + (1 << 14) / (from->shape[1] + 1), drop_rows, &d);
+}
+
+/* What A sees. */
+static tn_tensor seen(composer *c)
+{
+    tn_tensor x = c->call->in[0];
+    if (!drops(c->call))
+        return x;
+    tn_tensor dropped = compose_take(c, x.shape[0], x.shape[1]);
+    drop(c, &x, &dropped);
+    return dropped;
+}
+
+/* ---- the two factors ------------------------------------------------------------------------------- */
+
+/* A or B as a product of its own. */
+static tn_site factor(const tn_site *site, tn_role role, int64_t in, int64_t out)
+{
+    tn_site f = {.size = sizeof f,
+                 .op = TN_OP_LINEAR,
+                 .path = site->path,
+                 .class_name = "Linear",
+                 .model_type = site->model_type};
+    f.param[TN_ROLE_WEIGHT] = site->param[role];
+    f.meaning[TN_AXIS_DTYPE] = f.meaning[TN_AXIS_WEIGHT] = (int32_t)site->param[role].tensors->dtype;
+    f.dim[TN_DIM_HIDDEN] = in;
+    f.dim[TN_DIM_OUT] = out;
+    return f;
+}
+
+typedef struct factors {
+    tn_site a, b;
+    tn_dtype type;
+    int64_t rank;
+} factors;
+
+static factors factors_of(const tn_site *site)
+{
+    int64_t rank = site->dim[TN_DIM_RANK];
+    return (factors){factor(site, TN_ROLE_A_OF(TN_ROLE_WEIGHT), site->dim[TN_DIM_HIDDEN], rank),
+                     factor(site, TN_ROLE_B_OF(TN_ROLE_WEIGHT), rank, site->dim[TN_DIM_OUT]),
+                     site->param[TN_ROLE_A_OF(TN_ROLE_WEIGHT)].tensors->dtype, rank};
+}
+
+/* s A x: the factor goes where the fewest elements are. */
+static tn_tensor through_a(composer *c, const factors *f, const tn_tensor *x)
+{
+    tn_tensor h = compose_take_as(c, f->type, x->shape[0], f->rank);
+    compose_eagerly(c, TN_OP_LINEAR, &f->a, RUN_TENSORS(x), RUN_TENSORS(&h));
+    compose_eagerly(c, TN_OP_SCALE, c->call->site, RUN_TENSORS(&h), RUN_TENSORS(&h));
+    return h;
+}
+
+void compose_lora(composer *c)
+{
+    const tn_tensor *y = &c->call->out[0];
+    const factors f = factors_of(c->call->site);
+    compose_linear(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &c->call->in[0], y);
+    const tn_tensor x = seen(c), h = through_a(c, &f, &x);
+    const tn_tensor more = compose_take_as(c, f.type, y->shape[0], y->shape[1]);
+    compose_eagerly(c, TN_OP_LINEAR, &f.b, RUN_TENSORS(&h), RUN_TENSORS(&more));
+    compose_add(c, y, &more, y);
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------ */
+
+/* Gradients of a factor, where they are wanted, and of what it saw. */
+static void factor_backward(composer *c, const tn_site *site, tn_role role, const tn_tensor *x, const tn_tensor *dy,
+                            const tn_tensor *dx)
+{
+    tn_grads grads = {.size = sizeof grads, .out = {*dy}, .in = {*dx}};
+    tn_call call = run_make_call(TN_OP_LINEAR, site, RUN_TENSORS(x), (run_tensors){NULL, 0});
+    grads.param[TN_ROLE_WEIGHT] = c->call->grads->param[role];
+    call.out_count = 1;
+    call.grads = &grads;
+    compose_backward_step(c, &call);
+}
+
+/* The product inside: by what has its site. */
+static void inner_backward(composer *c, const tn_tensor *dy, const tn_tensor *dx)
+{
+    const tn_call *outer = c->call;
+    const graph_site *part = c->parts ? c->parts[GRAPH_PART_LINEAR] : NULL;
+    const tn_param *param = outer->grads->param;
+    if (!part) {
+        compose_linear_backward(c, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &outer->in[0], dy, dx);
+        return;
+    }
+    tn_grads grads = {.size = sizeof grads, .out = {*dy}, .in = {*dx}};
+    tn_call call = run_make_call(TN_OP_LINEAR, &part->site, RUN_TENSORS(&outer->in[0]), (run_tensors){NULL, 0});
+    grads.param[TN_ROLE_WEIGHT] = param[TN_ROLE_WEIGHT];
+    grads.param[TN_ROLE_BIAS] = param[TN_ROLE_BIAS];
+    call.out_count = 1;
+    call.grads = &grads;
+    bool any = dx->data || c->arena->measuring || grads.param[TN_ROLE_WEIGHT].count || grads.param[TN_ROLE_BIAS].count;
+    if (c->status == TN_OK && any)
+        c->status = run_bound_backward(c->device, c->arena, &part->bound, &call, c->err);
+}
+
+void compose_lora_backward(composer *c)
+{
+    const tn_call *call = c->call;
+    const factors f = factors_of(call->site);
+    tn_tensor dx = call->grads->in[0], dy = call->grads->out[0];
+    int64_t tokens = call->in[0].shape[0];
+    if (!dx.data)
+        dx = tn_tensor_dense(NULL, call->in[0].dtype, 2, call->in[0].shape);
+    if (!dy.data)
+        dy = tn_tensor_dense(NULL, call->in[0].dtype, 2, (int64_t[]){tokens, call->site->dim[TN_DIM_OUT]});
+    const tn_tensor x = seen(c), h = through_a(c, &f, &x), dh = compose_take_as(c, f.type, tokens, f.rank);
+    tn_tensor more = compose_take(c, tokens, x.shape[1]);
+    if (!dx.data)
+        more.data = NULL;
+    factor_backward(c, &f.b, TN_ROLE_B_OF(TN_ROLE_WEIGHT), &h, &dy, &dh);
+    compose_eagerly(c, TN_OP_SCALE, call->site, RUN_TENSORS(&dh), RUN_TENSORS(&dh));
+    factor_backward(c, &f.a, TN_ROLE_A_OF(TN_ROLE_WEIGHT), &x, &dh, &more);
+    inner_backward(c, &dy, &dx);
+    if (more.data && drops(call))
+        drop(c, &more, &more);
+    if (more.data || c->arena->measuring)
+        compose_add(c, &dx, &more, &dx);
+}
