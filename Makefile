@@ -82,7 +82,7 @@ CLI_SRC := $(wildcard cli/*.c)
 # tenon serve is a program of its own, so that others do not load what speaks HTTP; without the library it is not built.
 HTTP := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 SERVE_SRC := $(if $(HTTP),$(wildcard serve/*.c))
-SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input serve)
+SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input serve digest)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
 

@@ -1,6 +1,8 @@
 /* Recording the calls of a run, and showing what they add up to. */
 #include "profile.h"
 
+#include "gnuplot.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ tn_status profile_open(profile *p, const options *o, tn_error *err)
     if (*by && strcmp(by, "modules") != 0)
         return tn_fail(err, TN_E_USAGE, o->command->name, "--profile: unknown value '%s'; choose modules, or give none",
                        by);
-    tn_status status = option_given(o, OPT_PLOT) ? roofline_check(err) : TN_OK;
+    tn_status status = option_given(o, OPT_PLOT) ? gnuplot_check(err) : TN_OK;
     if (status == TN_OK)
         status = open_file(o, OPT_TRACE, "--trace", &p->trace, err);
     return status == TN_OK ? open_file(o, OPT_PLOT, "--plot", &p->plot, err) : status;

@@ -70,8 +70,6 @@ tn_status profile_print(const bench *b, const tn_machine *m, tn_error *err);    
 json_t *profile_json(const bench *b, const tn_machine *m);                           /* profile_print.c */
 tn_status trace_write(FILE *to, const bench *b, const tn_machine *m, tn_error *err); /* trace.c     */
 
-/* roofline.c. Is there a gnuplot? TN_E_USAGE with the name of its package if not. */
-tn_status roofline_check(tn_error *err);
-tn_status roofline_draw(FILE *to, const bench *b, const tn_machine *m, tn_error *err);
+tn_status roofline_draw(FILE *to, const bench *b, const tn_machine *m, tn_error *err); /* roofline.c */
 
 #endif

@@ -1,27 +1,11 @@
 /* tenon quantize: a checkpoint in fewer bits. */
 #include "cli.h"
+#include "stop.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-/* Ctrl-C, or the like, is looked at where progress is told: what has been written beside OUT goes first. A second one
- * ends the program at once. */
-static volatile sig_atomic_t ended_by;
-
-static void on_signal(int number)
-{
-    ended_by = number;
-}
-
-static void listen_to(int number)
-{
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction before;
-    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-        sigaction(number, &action, NULL);
-}
 
 enum { FEWEST = 128 }; /* tokens, as tn_quantize has it                                                   */
 
@@ -32,11 +16,12 @@ typedef struct quantize_run {
     table rows;
 } quantize_run;
 
+/* Where a signal is looked at: what has been written beside OUT goes first. */
 static int show_progress(void *ctx, const char *what, int64_t done, int64_t total)
 {
     quantize_run *r = ctx;
     progress_update(&r->bar, what, done, total);
-    return ended_by != 0;
+    return stop_asked() != 0;
 }
 
 static void add_error(quantize_run *r, double error)
@@ -117,14 +102,13 @@ static tn_status run_quantize(const options *o, tn_error *err)
     table_start(&r.rows, columns, 6);
     for (size_t i = 0; i < columns; i++)
         table_cell(&r.rows, "%s", titles[i]);
-    listen_to(SIGINT);
-    listen_to(SIGTERM);
+    stop_listen();
     progress_start(&r.bar, o);
     tn_status status = tn_quantize(o->argument[0], o->argument[1], type, &q, err);
     progress_clear(&r.bar);
     free(ids);
-    if (status == TN_E_CANCELLED && ended_by)
-        raise(ended_by);
+    if (status == TN_E_CANCELLED && stop_asked())
+        raise(stop_asked());
     if (status == TN_OK && r.listed)
         status = table_print(&r.rows, err);
     else
