@@ -100,6 +100,28 @@ typedef enum option_id {
     OPT_DRAIN,
     OPT_PING,
     OPT_ANY_ORDER,
+    OPT_OUT,
+    OPT_FULL,
+    OPT_LR,
+    OPT_SCHEDULE,
+    OPT_WARMUP,
+    OPT_EPOCHS,
+    OPT_STEPS,
+    OPT_BATCH_ROWS,
+    OPT_ACCUMULATE,
+    OPT_LENGTH,
+    OPT_PACK,
+    OPT_CLIP,
+    OPT_DECAY,
+    OPT_SHUFFLE,
+    OPT_SAVE_EVERY,
+    OPT_RESUME,
+    OPT_EVAL,
+    OPT_ONE_SAMPLE,
+    OPT_LAST_TURN,
+    OPT_TRAIN_ON_PROMPT,
+    OPT_JOIN,
+    OPT_SKIP_BAD,
     OPT_COUNT
 } option_id;
 
@@ -271,11 +293,13 @@ typedef struct progress {
 void progress_start(progress *p, const options *o);
 void progress_update(progress *p, const char *what, int64_t done, int64_t total);
 void progress_clear(progress *p);
+int progress_columns(int fd); /* of this terminal, at most 100; where it is none, 80          */
 
 /* ---- open.c --------------------------------------------------------------------------------- */
 
-/* What most sub-commands need; zero before workspace_open. */
+/* What most sub-commands need; zero before workspace_open, but for what the model is wanted for. */
 typedef struct workspace {
+    bool training; /* as with --training                                                         */
     const options *options;
     tn_config *config;
     tn_model *model;
@@ -327,7 +351,7 @@ tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of 
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
     command_perplexity, command_embed, command_tokenize, command_check, command_chat, command_cache, command_quantize,
-    command_serve;
+    command_serve, command_train;
 
 /* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
  * returned. */

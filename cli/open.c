@@ -279,7 +279,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
                                 .progress = on_load,
                                 .progress_ctx = &w->progress,
-                                .training = option_given(o, OPT_TRAINING),
+                                .training = w->training || option_given(o, OPT_TRAINING),
                                 .dequantise = option_given(o, OPT_DEQUANTISE),
                                 .applying = w->progress.enabled ? on_apply : NULL};
     progress_start(&w->progress, o);

@@ -12,10 +12,10 @@
 #define DRAW_EVERY 0.1
 #define WIDTH_MAX 100
 
-static int terminal_width(void)
+int progress_columns(int fd)
 {
     struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col == 0)
+    if (ioctl(fd, TIOCGWINSZ, &size) || size.ws_col == 0)
         return 80;
     return size.ws_col < WIDTH_MAX ? size.ws_col : WIDTH_MAX;
 }
@@ -80,7 +80,7 @@ void progress_update(progress *p, const char *what, int64_t done, int64_t total)
     double now = p->enabled && total > 0 ? seconds_now() : 0;
     if (!p->enabled || total <= 0 || now - p->started < DRAW_AFTER || now - p->drawn < DRAW_EVERY)
         return;
-    int columns = terminal_width();
+    int columns = progress_columns(STDERR_FILENO);
     if (columns < 12) /* not even the figure would fit */
         return;
     double part = (double)done / (double)total;
@@ -94,7 +94,7 @@ void progress_update(progress *p, const char *what, int64_t done, int64_t total)
 void progress_clear(progress *p)
 {
     if (p->shown) {
-        fprintf(stderr, "\r%*s\r", terminal_width() - 1, "");
+        fprintf(stderr, "\r%*s\r", progress_columns(STDERR_FILENO) - 1, "");
         fflush(stderr);
         catch_interrupt(false);
     }

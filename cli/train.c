@@ -1,0 +1,264 @@
+/* tenon train: fine-tuning. The order of things: what is asked for, what is there, model and data; then DIR is made, or
+ * gone on with, and from then on nothing that is done is lost. */
+#include "digest.h"
+#include "gnuplot.h"
+#include "stop.h"
+#include "train.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- DIR ------------------------------------------------------------------------------------------ */
+
+/* Is it what a training has left, or empty? */
+static bool is_ours(const char *out)
+{
+    bool log = false, empty = true;
+    DIR *folder = opendir(out);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        log = log || strcmp(entry->d_name, "trainer_log.jsonl") == 0;
+        empty = empty && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
+    }
+    if (folder)
+        closedir(folder);
+    return folder && (log || empty);
+}
+
+static tn_status check_out(const train_settings *s, tn_error *err)
+{
+    struct stat st;
+    if (lstat(s->out, &st) != 0)
+        return TN_OK;
+    if (!option_given(s->o, OPT_RESUME))
+        return tn_fail(err, TN_E_INPUT, s->out, "is there already; go on with it by --resume, or choose another --out");
+    return is_ours(s->out) ? TN_OK
+                           : tn_fail(err, TN_E_INPUT, s->out, "holds no training to go on with; choose another --out");
+}
+
+static tn_status open_out(train_run *t, tn_error *err)
+{
+    const train_settings *s = &t->s;
+    if (mkdir(s->out, 0777) != 0 && (errno != EEXIST || !option_given(s->o, OPT_RESUME)))
+        return tn_fail(err, TN_E_INPUT, s->out, "cannot be made: %s; choose another --out", strerror(errno));
+    tn_status status = train_log_open(&t->log, s->out, err);
+    if (status == TN_OK)
+        train_checkpoint_clean(s->out);
+    if (status == TN_OK && t->saved > 0)
+        status = train_checkpoint_load(t->trainer, s, t->saved, err);
+    if (status == TN_OK)
+        status = train_log_read(&t->log, t->saved, t->steps, err);
+    t->begun = t->done = t->saved;
+    if (status == TN_OK && option_given(s->o, OPT_RESUME))
+        note(s->o,
+             t->saved > 0 ? "goes on behind step %lld of %lld" : "there is no checkpoint: begins at the beginning",
+             (long long)t->saved, (long long)t->steps);
+    return status;
+}
+
+/* ---- model and data ------------------------------------------------------------------------------- */
+
+static tn_status open_plot(train_run *t, tn_error *err)
+{
+    const char *path = t->s.o->text[OPT_PLOT];
+    if (!path || gnuplot_check(err) != TN_OK)
+        return path ? err->code : TN_OK;
+    t->plot = fopen(path, "we");
+    return t->plot ? TN_OK
+                   : tn_fail(err, TN_E_INPUT, path, "cannot be written: %s; give --plot another file", strerror(errno));
+}
+
+static tn_status open_data(train_run *t, tn_error *err)
+{
+    const options *o = t->s.o;
+    tn_dataset_info info = {.size = sizeof info};
+    tn_status status =
+        train_rows_open(&t->rows, t->w.model, o->argument + 1, (int64_t)o->argument_count - 1, &t->s, err);
+    if (status == TN_OK && option_given(o, OPT_EVAL))
+        status = train_rows_open(&t->held, t->w.model, &o->text[OPT_EVAL], 1, &t->s, err);
+    if (status != TN_OK)
+        return status;
+    tn_dataset_get_info(t->rows.data, &info);
+    if (info.skipped > 0)
+        note(o, WARNING "%lld records are wrong and left out", (long long)info.skipped);
+    if (info.cut > 0)
+        note(o, "%lld samples are longer than %lld tokens, and cut", (long long)info.cut, (long long)t->s.length);
+    note(o, "data: %lld samples in %lld rows, %lld tokens, %lld of them labelled", (long long)info.samples,
+         (long long)t->rows.count, (long long)info.tokens, (long long)info.labels);
+    return TN_OK;
+}
+
+/* How many steps there are, and how many of them warm up. */
+static void count_steps(train_run *t)
+{
+    const train_settings *s = &t->s;
+    int64_t rows = s->batch * s->accumulate;
+    t->epoch_steps = (t->rows.count + rows - 1) / rows;
+    t->steps = s->steps > 0 ? s->steps : (int64_t)ceil(s->epochs * (double)t->epoch_steps);
+    t->warmup = s->warmup < 1 ? (int64_t)ceil(s->warmup * (double)t->steps) : (int64_t)s->warmup;
+}
+
+static void identify(train_run *t)
+{
+    uint64_t hash = DIGEST_START;
+    digest_checkpoint(&hash, t->w.info.folder);
+    snprintf(t->id.model, sizeof t->id.model, "%016" PRIx64, hash);
+    t->id.data = tn_dataset_digest(t->rows.data);
+}
+
+static tn_status open_trainer(train_run *t, tn_error *err)
+{
+    int64_t most = t->rows.longest > t->held.longest ? t->rows.longest : t->held.longest;
+    tn_train_options given = {.size = sizeof given, .max_tokens = most * t->s.batch};
+    t->trainer = tn_trainer_open(t->w.model, &given, err);
+    return t->trainer ? TN_OK : err->code;
+}
+
+static tn_status open_all(train_run *t, tn_error *err)
+{
+    const options *o = t->s.o;
+    t->w.training = true;
+    tn_status status = workspace_model(&t->w, o, o->argument[0], err);
+    if (status == TN_OK)
+        status = open_data(t, err);
+    if (status != TN_OK)
+        return status;
+    count_steps(t);
+    identify(t);
+    status = train_checkpoint_find(t->s.out, &t->saved, err);
+    if (status == TN_OK && t->saved > 0)
+        status = train_checkpoint_compare(&t->s, &t->id, t->saved, err);
+    if (status == TN_OK)
+        status = workspace_apply(&t->w, err);
+    return status == TN_OK ? open_trainer(t, err) : status;
+}
+
+/* ---- the command ---------------------------------------------------------------------------------- */
+
+static tn_status draw(train_run *t, tn_error *err)
+{
+    char title[4200];
+    const char *path = t->s.o->text[OPT_PLOT];
+    snprintf(title, sizeof title, "%s: %s, %lld steps", t->s.out, t->w.info.class_name, (long long)t->steps);
+    tn_status status = train_plot(t->plot, title, &t->log, err);
+    bool failed = ferror(t->plot);
+    failed = fclose(t->plot) != 0 || failed;
+    t->plot = NULL;
+    return status == TN_OK && failed
+               ? tn_fail(err, TN_E_INTERNAL, path, "cannot be written to its end: %s", strerror(errno))
+               : status;
+}
+
+static void say_end(const train_run *t)
+{
+    printf("%s: trained %lld steps", t->s.out, (long long)t->steps);
+    if (t->done > t->begun)
+        printf(", %lld of them now in %.1f s, %.0f tokens/s", (long long)(t->done - t->begun), t->seconds,
+               (double)t->tokens / t->seconds);
+    putchar('\n');
+}
+
+static tn_status train(train_run *t, tn_error *err)
+{
+    tn_status status = open_out(t, err);
+    if (status != TN_OK)
+        return status;
+    stop_listen();
+    status = train_steps(t, err);
+    if (status == TN_OK)
+        status = train_checkpoint_finish(t->trainer, &t->s, err);
+    if (status == TN_OK)
+        say_end(t);
+    if (t->plot && (status == TN_OK || status == TN_E_CANCELLED)) {
+        tn_status drawn = draw(t, err);
+        status = status == TN_OK ? drawn : status;
+    }
+    return status;
+}
+
+static void close_all(train_run *t)
+{
+    if (t->plot)
+        fclose(t->plot);
+    train_log_close(&t->log);
+    tn_trainer_close(t->trainer);
+    train_rows_close(&t->rows);
+    train_rows_close(&t->held);
+    workspace_close(&t->w);
+    train_settings_free(&t->s);
+}
+
+static tn_status run_train(const options *o, tn_error *err)
+{
+    train_run t = {0};
+    tn_status status = train_settings_read(&t.s, o, err);
+    if (status == TN_OK)
+        status = check_out(&t.s, err);
+    if (status == TN_OK)
+        status = open_plot(&t, err);
+    if (status == TN_OK)
+        status = open_all(&t, err);
+    if (status == TN_OK)
+        status = train(&t, err);
+    if (status == TN_E_CANCELLED && stop_asked())
+        fprintf(stderr,
+                "tenon: stopped behind step %lld of %lld, all is saved; the same command with --resume goes on\n",
+                (long long)t.done, (long long)t.steps);
+    close_all(&t);
+    if (status == TN_E_CANCELLED && stop_asked())
+        raise(stop_asked());
+    return status;
+}
+
+static const option_spec own_options[] = {
+    {OPT_OUT, "out", "DIR", 'o', OPTION_TEXT, 0, 0, "what the result is called; must not be there; needed"},
+    {OPT_FULL, "full", NULL, 0, OPTION_FLAG, 0, 0, "train all weights"},
+    {OPT_LR, "lr", "X", 0, OPTION_REAL, 0, 1000, "the rate; default 1e-4, with --full 1e-5"},
+    {OPT_SCHEDULE, "schedule", "constant|linear|cosine", 0, OPTION_CHOICE, 0, 0, "how it falls; default cosine"},
+    {OPT_WARMUP, "warmup", "X", 0, OPTION_REAL, 0, 1e9, "steps it grows over, below 1 a part of all; default 0.1"},
+    {OPT_EPOCHS, "epochs", "X", 0, OPTION_REAL, 0, 1e6, "times that all data are seen; default 3"},
+    {OPT_STEPS, "steps", "N", 0, OPTION_INTEGER, 1, 1e9, "how many steps, in place of --epochs"},
+    {OPT_BATCH_ROWS, "batch", "N", 0, OPTION_INTEGER, 1, 65536, "rows computed at once; default 1"},
+    {OPT_ACCUMULATE, "accumulate", "N", 0, OPTION_INTEGER, 1, 1e6, "batches of a step; default 8"},
+    {OPT_LENGTH, "length", "N", 0, OPTION_INTEGER, 2, 1e6, "tokens of a row, at most; default 2048"},
+    {OPT_PACK, "pack", NULL, 0, OPTION_FLAG, 0, 0, "put several samples into a row; none sees another"},
+    {OPT_CLIP, "clip", "X", 0, OPTION_REAL, 0, 1e9, "largest norm of the gradients; 0: any; default 1"},
+    {OPT_DECAY, "decay", "X", 0, OPTION_REAL, 0, 1000, "weight decay, not of norms and biases; default 0"},
+    {OPT_SEED, "seed", "S", 0, OPTION_INTEGER, 0, 9e18, "of the order of the data; default 0"},
+    {OPT_SHUFFLE, "shuffle", "yes|no", 0, OPTION_OPTIONAL, 0, 0, "another order of the data each epoch; default yes"},
+    {OPT_SAVE_EVERY, "save-every", "N", 0, OPTION_INTEGER, 1, 1e9, "steps from a checkpoint to the next; default 100"},
+    {OPT_RESUME, "resume", NULL, 0, OPTION_FLAG, 0, 0, "go on from the newest checkpoint in DIR"},
+    {OPT_EVAL, "eval", "FILE", 0, OPTION_TEXT, 0, 0, "data whose loss is told at each checkpoint"},
+    {OPT_PLOT, "plot", "FILE", 0, OPTION_TEXT, 0, 0, "draw the losses, as SVG (gnuplot)"},
+    {OPT_ONE_SAMPLE, "one-sample", NULL, 0, OPTION_FLAG, 0, 0, "a conversation is one sample, not one for each answer"},
+    {OPT_LAST_TURN, "last-turn", NULL, 0, OPTION_FLAG, 0, 0, "with --one-sample: learn the last answer alone"},
+    {OPT_TRAIN_ON_PROMPT, "train-on-prompt", NULL, 0, OPTION_FLAG, 0, 0, "learn prompts, too"},
+    {OPT_JOIN, "join", "TEXT", 0, OPTION_TEXT, 0, 0,
+     "between an alpaca record's instruction and input; default nothing"},
+    {OPT_SKIP_BAD, "skip-bad", NULL, 0, OPTION_FLAG, 0, 0, "leave wrong records out instead of refusing the file"},
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+};
+
+const command command_train = {
+    .name = "train",
+    .arguments = "MODEL DATA... --out DIR --full [--lr X] [--epochs X | --steps N] [--resume]",
+    .summary = "Trains MODEL on DATA. DIR becomes the model that was trained, and holds its log and checkpoints.",
+    .options = own_options,
+    .option_count = sizeof own_options / sizeof *own_options,
+    .min_arguments = 2,
+    .max_arguments = 4096,
+    .missing = "MODEL and DATA are needed",
+    .notes =
+        "DATA are .json, .jsonl, .txt or .md files; docs/training.md has the formats. A step changes the weights by\n"
+        "AdamW with the gradients of --batch times --accumulate rows, as one mean over all of their labels.\n"
+        "DIR/trainer_log.jsonl has a line for each step. Ctrl-C finishes the step and writes DIR/checkpoint-STEP;\n"
+        "the same command with --resume goes on as if nothing had been. The last two checkpoints are kept.",
+    .example = "  tenon train models/demo notes.txt --full --out trained --epochs 1 --dtype f32\n"
+               "  tenon train models/demo notes.txt --full --out trained --epochs 1 --dtype f32 --resume",
+    .run = run_train,
+};
