@@ -87,17 +87,20 @@ typedef struct bridge_site {
     tn_op op;
     tn_dtype dtype;
     int64_t in_width, out_width;
-    PyObject *module; /* a weak reference                                              */
-    PyObject *own;    /* a forward that the instance had before, or NULL               */
-    PyObject *record; /* records a call for gradients; NULL: that is left to torch     */
+    PyObject *module;  /* a weak reference                                              */
+    PyObject *own;     /* a forward that the instance had before, or NULL               */
+    PyObject *record;  /* records a call for gradients; NULL: that is left to torch     */
+    PyObject *larger;  /* compares at a size; or NULL                                  */
+    PyObject *refused; /* a text: why nothing is performed by the kernel any more; or NULL */
     bridge_watch *watches;
     bridge_param *params;
     bridge_role *roles;
     Py_ssize_t watch_count, param_count, role_count;
     long long calls, eager_calls;
-    unsigned not_at; /* a bit each for calls of one token, of fewer than BRIDGE_MANY and of more: left to torch */
-    bool off;        /* taken off: torch's forward, not counted                                           */
-    char why[256];   /* the last call went to torch                                                       */
+    long long checked[2]; /* tokens of the largest call that was compared, and of one with gradients      */
+    unsigned not_at;      /* a bit each for calls of one token, of fewer than BRIDGE_MANY and of more: left to torch */
+    bool off;             /* taken off: torch's forward, not counted                                           */
+    char why[256];        /* the last call went to torch                                                       */
 } bridge_site;
 
 extern PyObject *bridge_names[];
@@ -134,6 +137,18 @@ PyObject *bridge_compare_gradients(PyObject *self, PyObject *arguments); /* (ins
 
 PyObject *bridge_whole(PyObject *self, void *closure);
 PyObject *bridge_facts(PyObject *self, PyObject *none);
+
+/* ---- bridge_rows.c ------------------------------------------------------------------------------ */
+
+PyObject *bridge_call(PyObject *self, PyObject *arguments, PyObject *names);
+PyObject *bridge_run(PyObject *self, PyObject *x);
+PyObject *bridge_params(PyObject *self, PyObject *none);
+
+/* From now on calls are left to torch, for that reason (a text). */
+void bridge_refuse(bridge_site *s, PyObject *text);
+
+/* Does the site have a kernel still? false: s->why says why not, or an exception is raised. */
+bool bridge_has_kernel(bridge_site *s, int64_t tokens);
 
 /* ---- bridge_site.c ------------------------------------------------------------------------------ */
 

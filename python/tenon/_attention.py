@@ -12,8 +12,8 @@ import torch
 
 from . import _record, _tenon
 from ._attach import torchs_forward
-from ._check import least
-from .errors import DeclinedError
+from ._check import TAKEN_OFF, TOKENS, by_itself, least, worst
+from .errors import DeclinedError, UsageError
 
 _is_compiling = torch.compiler.is_compiling
 # What attention modules hand to their implementation without a meaning for those of torch's that are taken over.
@@ -171,6 +171,8 @@ class LiveAttention:
         self.ref = weakref.ref(module)
         self.trial: Trial | None = None
         self.slow: dict[Any, int] = {}
+        self.judges: dict[Any, Any] = {}  # of sites that were checked, who judges larger calls
+        self.checked: dict[tuple, int] = {}  # by site and whether it is recorded: tokens that were compared
         self.facts = site.facts() if site is not None else {}
         function = type(module).forward
         self.names = globals_of(function)
@@ -233,9 +235,11 @@ class LiveAttention:
                     why = "the call is recorded for gradients, and kernels were applied for inference"
                 elif cos.requires_grad or sin.requires_grad:
                     why = "the tables of the rotation want gradients"
-                else:
+                elif (why := self.why_wrong(site, q, True, lambda t: t.rope(site, original, q, k, cos, sin))) is None:
                     site.count(None)
                     return _record.Rotation.apply(site, q, k, cos, sin)
+            else:
+                why = self.why_wrong(site, q, False, lambda t: t.rope(site, original, q, k, cos, sin))
             if why is None:
                 site.count(None)
                 return _record.rope_forward(site, q, k, cos, sin)
@@ -243,6 +247,25 @@ class LiveAttention:
             return current(q, k, cos, sin, *args, **kwargs)
 
         return rope
+
+    def why_wrong(self, site: Any, q: torch.Tensor, recorded: bool, compare: Callable) -> str | None:
+        """A call of more tokens than were compared is compared first."""
+        tokens = q.shape[0] * q.shape[2]
+        if site.refused is not None:
+            return site.refused
+        if site not in self.judges or tokens <= self.checked.get((site, recorded), TOKENS[-1]):
+            return None
+        trial = Trial(recorded, set())
+        try:
+            with by_itself(), torch.no_grad():
+                compare(trial)
+            error = worst(trial.errors[site])
+        except UsageError as declined:
+            error = TAKEN_OFF if site.kernel(tokens) is None else declined.message
+        why = self.judges[site].refuse(site, tokens, error)
+        if why is None:
+            self.checked[site, recorded] = tokens
+        return why
 
     @staticmethod
     def _type(site: Any) -> str:
@@ -262,6 +285,9 @@ class LiveAttention:
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *params))
         if why is None and recorded and not self.training:
             why = "the call is recorded for gradients, and kernels were applied for inference"
+        if why is None:
+            compare = lambda trial: trial.attention(site, call, query, key, value, indices, params)
+            why = self.why_wrong(site, query, recorded, compare)
         site.count(why)
         if why is not None:
             return call(query, key, value)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from typing import Any
 
 import torch
 
 from . import _record
-from .errors import DeclinedError, Error, UsageError
+from .errors import DeclinedError, Error, UsageError, VerifyError
 
-_TOKENS = (1, 33)
+TOKENS = (1, 33)  # what kernels are checked with when they are applied
+
+TAKEN_OFF = "differs from the plain implementation, and was taken off"
 
 
 def _noise(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -38,17 +41,23 @@ def gives_more(site: Any, module: torch.nn.Module) -> bool:
 
 def rows(site: Any, module: torch.nn.Module, training: bool) -> Any:
     """The largest error in units of the kernel's tolerance, or in words what is wrong."""
-    worst, forward = 0.0, lambda x: _first(module.forward(x))
+    return _rows(site, module.forward, training, TOKENS)
+
+
+def _rows(site: Any, module_forward: Any, training: bool, sizes: tuple) -> Any:
+    worst, forward = 0.0, lambda x: _first(module_forward(x))
     why = site.look()
     if why is not None:
         raise DeclinedError(1, "", why)
-    for tokens in _TOKENS:
+    for tokens in sizes:
         x = _noise(1, tokens, site.in_width, dtype=_types(site), seed=tokens)
         flat = lambda t: t.detach().reshape(-1, t.shape[-1]).contiguous()
         try:
             with torch.no_grad():
                 want = forward(x)
             got = site.run(x)
+            if site.kernel(tokens) is None:
+                return TAKEN_OFF
             if got.shape != want.shape or got.dtype != want.dtype:
                 return f"gives {tuple(got.shape)} of {got.dtype}, the module's own forward {tuple(want.shape)} of {want.dtype}"
             worst = _worse(worst, site.compare((flat(x),), (flat(got),), (flat(want),)))
@@ -61,6 +70,54 @@ def rows(site: Any, module: torch.nn.Module, training: bool) -> Any:
         except Exception as wrong:  # of a forward that is not what its class says
             return f"cannot be compared: the module's own forward fails with {type(wrong).__name__}: {wrong}"
     return worst
+
+
+def why_wrong(error: Any) -> str | None:
+    """In words what rows found; None: it is right."""
+    if error is None or (isinstance(error, float) and error <= 1):
+        return None
+    if isinstance(error, float):
+        return f"differs from the module's own forward: {error:.3g} of the bound"
+    return str(error)
+
+
+class Judge:
+    """What becomes of a kernel that is wrong in a call larger than those that it was checked with: the site is torch's
+    from then on, and where the kernel was asked for by name that is an error."""
+
+    def __init__(self, path: str, kernel: str, named: bool) -> None:
+        self.path, self.kernel, self.named = path, kernel, named
+
+    def refuse(self, site: Any, tokens: int, error: Any) -> str | None:
+        wrong = why_wrong(error)
+        if wrong is None:
+            return None
+        said = f"refused: {self.kernel} with {tokens} tokens {wrong}"
+        site.refused = said
+        if self.named:
+            raise VerifyError(-5, self.path, said)
+        warnings.warn(f"{self.path}: {said}; torch has it from here on", RuntimeWarning, stacklevel=2)
+        return said
+
+
+def larger_rows(judge: Judge, forward: Any) -> Any:
+    """What a site asks before its first call of so many tokens: larger than those that it was checked with."""
+
+    def larger(site, tokens, recorded):
+        with by_itself():
+            try:
+                error = _rows(site, forward, recorded, (tokens,))
+            except DeclinedError as declined:
+                error = declined.message
+        return judge.refuse(site, tokens, error)
+
+    return larger
+
+
+def by_itself() -> Any:
+    """Checkpointing neither counts nor replaces what a comparison saves."""
+    same = lambda t: t
+    return torch.autograd.graph.saved_tensors_hooks(same, same)
 
 
 def _gradients(site: Any, forward: Any, x: torch.Tensor) -> float:
@@ -114,6 +171,10 @@ def _worse(a: float, b: float) -> float:
     return b if math.isnan(b) or b > a else a
 
 
+def worst(errors: list[float]) -> float:
+    return max(errors, key=lambda e: math.inf if math.isnan(e) else e)
+
+
 def attention(there: Any, module: torch.nn.Module, base: torch.nn.Module, training: bool, timed: set) -> dict:
     """The same of attention and rotations, by site, in a run of the module's forward where both ways are gone.
     timed: the kernels of sites among these are timed against torch, too."""
@@ -123,7 +184,7 @@ def attention(there: Any, module: torch.nn.Module, base: torch.nn.Module, traini
     first = next(p for p in module.parameters() if p.ndim == 2)
     width = _hidden(base)
     try:
-        for tokens in _TOKENS:
+        for tokens in TOKENS:
             x = _noise(1, tokens, width, dtype=first.dtype, seed=tokens)
             with torch.no_grad():
                 tables = _tables(base, module, x)
@@ -147,7 +208,7 @@ def attention(there: Any, module: torch.nn.Module, base: torch.nn.Module, traini
         errors[site] = (
             "was not called in the check of its module's forward"
             if not found
-            else max(found, key=lambda e: math.inf if math.isnan(e) else e)
+            else worst(found)
         )
     return errors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,8 @@ class Site:
                 self._bound.eager_calls,
                 self._bound.why_eager,
             )
+            if self.kernel and self._bound.refused:
+                self.kernel, self.reason = None, self._bound.refused
         return self
 
 
@@ -218,6 +221,9 @@ class Planner:
         bound.not_at = bits
         site.kernel, site.error, site._bound = kernel, error, bound
         bound.record = _record.Rows.apply if self.training else None
+        if self.check:
+            forward = _attach.torchs_forward(weakref.ref(module), module.__dict__.get("forward"))
+            bound.larger = (_check.TOKENS[-1], _check.larger_rows(self.judge(site, kernel), forward))
         make = _attach.block_forward(bound, router) if router else _attach.rows_forward(bound)
         self.made.append((module, make, (bound,)))
 
@@ -232,14 +238,17 @@ class Planner:
             self.measured[shape] = _check.not_faster(bound, module)
         return self.measured[shape]
 
+    def judge(self, site: Site, kernel: str) -> Any:
+        from . import _check
+
+        return _check.Judge(site.path, kernel, kernel in self.named)
+
     def passes(self, site: Site, kernel: str, error: Any) -> bool:
-        if error is None or (isinstance(error, float) and error <= 1):
+        from . import _check
+
+        said = _check.why_wrong(error)
+        if said is None:
             return True
-        said = (
-            f"differs from the module's own forward: {error:.3g} of the bound"
-            if isinstance(error, float)
-            else str(error)
-        )
         site.reason = f"refused: {kernel} {said}"
         self.refused.append((site, kernel))
         return False
@@ -291,6 +300,11 @@ class Planner:
         slow = there.slow
         there = _attention.LiveAttention(module, keep, good, self.training)
         there.slow = slow
+        if self.check:
+            judges = {b: self.judge(*rope_sites[name]) for name, b in good.items()}
+            if keep is not None:
+                judges[keep] = self.judge(site, row[4])
+            there.judges = judges
         self.made.append((module, there.make, there.sites))
 
     def finish(self) -> None:

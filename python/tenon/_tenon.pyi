@@ -102,6 +102,8 @@ class Site:
     whole: tuple[bool, ...]
     off: bool
     record: Any
+    larger: tuple[int, Any]
+    refused: str | None
     own: Any
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def run(self, x: Any, /) -> Any: ...

@@ -12,7 +12,7 @@ from typing import Any
 from . import _tenon
 from ._plan import Planner, Site
 from .errors import KernelError
-from .model import _spec
+from .model import _notices, _spec
 
 _applied: "weakref.WeakKeyDictionary[Any, Applied]" = weakref.WeakKeyDictionary()
 _changing = threading.RLock()
@@ -183,6 +183,7 @@ def report(model: Any) -> Applied:
     from . import _live
 
     base = _live.transformers_model(model)
+    _notices.tell()
     return _applied.get(base) or Applied(base, "none")
 
 
