@@ -10,6 +10,7 @@
 #include "select/check_cache.h"
 #include "select/choose.h"
 #include "select/first_calls.h"
+#include "select/passed.h"
 #include "select/plan.h"
 
 #include <stdlib.h>
@@ -98,13 +99,20 @@ static tn_status recall(plan *p, size_t candidate, plan_fit *fit, size_t site, t
     }
     free(key);
     free(known);
+    if (status == TN_DECLINED && !plan_checks_all(p) && passed_before(p, fit, own)) {
+        fit->trusted = true;
+        status = TN_OK;
+    }
     return status;
 }
 
 /* It passed. What a busy machine could not show, and what the kernel loads from elsewhere, must be looked at again. */
-static tn_status trust(plan *p, size_t candidate, plan_fit *fit, bool busy, bool loads, tn_error *err)
+static tn_status trust(plan *p, size_t candidate, plan_fit *fit, const tn_site *site, bool busy, bool loads,
+                       tn_error *err)
 {
     fit->trusted = true;
+    if (!loads)
+        passed_note(p, fit, site);
     if (fit->first && loads)
         fit->first->kept = false;
     if (fit->first && busy)
@@ -160,7 +168,7 @@ static tn_status try_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
     patience_spend(p->candidates[candidate].kernel->file, patience - left, NULL);
     if (subject.cpu)
         device_close(&cpu);
-    return status == TN_OK ? trust(p, candidate, fit, coverage.busy, loads, err) : status;
+    return status == TN_OK ? trust(p, candidate, fit, own, coverage.busy, loads, err) : status;
 }
 
 tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)

@@ -5,6 +5,7 @@
 
 #include "plugin/kernels_config.h"
 #include "select/check_cache.h"
+#include "select/passed.h"
 #include "select/check_plan.h"
 #include "select/measure.h"
 #include "select/plan.h"
@@ -19,7 +20,7 @@ static bool is_unknown(plan *p, size_t candidate, const plan_fit *fit, size_t si
         return true;
     char *key = fit->trusted ? NULL : check_cache_key(p, candidate, fit, site);
     char *known = key ? check_cache_recall(key) : NULL;
-    bool unknown = !fit->trusted && !known;
+    bool unknown = !fit->trusted && !known && !passed_before(p, fit, &p->target->graph->sites[site]->site);
     p->forgets |= unknown && !key;
     free(known);
     free(key);

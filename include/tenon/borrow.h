@@ -18,7 +18,8 @@ extern "C" {
  * config implies. dtype "auto" is that of most of the lent bytes, whatever the config says. What is of another type, or
  * lies in another order than operations take it (GPT-2's Conv1D), is copied once, and later changes of it are not seen,
  * unless options->weights_change says that this must not be. There is no folder (tn_model_info.folder is
- * "borrowed model"), no tokenizer and no generation config. Nothing of the checks is remembered beyond the process.
+ * "borrowed model"), no tokenizer and no generation config. Of the checks nothing is remembered beyond the
+ * process, and within it only with weights_change.
  *
  * options may be NULL; three of them are for this call: per_module, weights_change and partial. A name lent twice, a
  * tensor without data, and one that does not fit are TN_E_INPUT that names the tensor. Owned: tn_model_close. [any

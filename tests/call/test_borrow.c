@@ -464,6 +464,42 @@ START_TEST(copies_do_not_follow)
 }
 END_TEST
 
+static int count_checks(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    (void)total;
+    if (strstr(what, "ing kernels") && done == 0)
+        ++*(int *)ctx;
+    return 0;
+}
+
+static int checks_of(lent_model *l, bool change, bool training)
+{
+    int count = 0;
+    tn_model *m =
+        lent_open(l, .weights_change = change, .training = training, .applying = count_checks, .progress_ctx = &count);
+    test_report(m, NULL, "auto");
+    return count;
+}
+
+/* What passed is not tried again in this process where weights are said to change anyway; what something else is asked
+ * of is. */
+START_TEST(checks_are_remembered)
+{
+    setenv("TENON_MEASURE", "no", 1);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .backward = test_kernel_backward});
+    lent_model *l = lent_of("llama");
+    ck_assert_int_gt(checks_of(l, true, false), 0);
+    ck_assert_int_eq(checks_of(l, true, false), 0);
+    ck_assert_int_gt(checks_of(l, true, true), 0);
+    ck_assert_int_gt(checks_of(l, false, false), 0);
+    ck_assert_int_gt(checks_of(l, false, false), 0);
+    setenv("SOMETHING_THAT_A_KERNEL_READS", "1", 1);
+    ck_assert_int_gt(checks_of(l, true, false), 0);
+    lent_rewrite(l, "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-04");
+    ck_assert_int_gt(checks_of(l, true, false), 0);
+}
+END_TEST
+
 /* Whose weights are another's is trained by that. */
 START_TEST(no_trainer)
 {
@@ -502,7 +538,7 @@ int main(void)
     tcase_add_loop_test(t, other_heads, 0, 2);
     tcase_add_loop_test(t, wrong_tensors, 0, sizeof wrongs / sizeof *wrongs);
     suite_add(t, wrong_calls, sums_span_modules, modules_expand_latents, packed_weights_do_not_change,
-              copies_do_not_follow, doubles_are_declined, no_trainer);
+              checks_are_remembered, copies_do_not_follow, doubles_are_declined, no_trainer);
     int failed = suite_run();
     free_folders();
     return failed;
