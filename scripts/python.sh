@@ -2,10 +2,10 @@
 # What `make check-python` does: builds the wheel as pip does, installs it into an environment of its own, away from the
 # tree, and runs the tests of python/tests there, without torch. Ends with "N passed, N failed". What they need of PyPI is
 # fetched once; where that cannot be had, or Python's headers are missing (scripts/setup.sh --optional), it says so and does
-# nothing.
+# nothing. ALSO names packages to install beside, so that tests of the bridge run: 'torch transformers peft kernels'.
 # usage: scripts/python.sh BUILD PYTHON
 set -u
-build=$1 python=$2 place=$1/python
+build=$1 python=$2 place=$1/python also=${ALSO:-}
 skip() {
     echo "SKIPPED the Python package: $1"
     exit 0
@@ -17,15 +17,15 @@ headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 mkdir -p "$place" && top=$PWD && place=$(cd "$place" && pwd) || exit 1
 env=$place/env
 
-# Another Python makes another environment, and one that was not finished is begun anew.
-if [ "$(cat "$env/whole" 2>/dev/null)" != "$("$python" -VV)" ]; then
+# Another Python, or other packages, make another environment, and one that was not finished is begun anew.
+if [ "$(cat "$env/whole" 2>/dev/null)" != "$("$python" -VV) $also" ]; then
     rm -rf "$env"
     "$python" -m venv "$env" >"$place/log" 2>&1 || skip "it cannot make an environment (python3-venv): $(tail -n 1 "$place/log")"
     cmake=$(command -v cmake >/dev/null 2>&1 || echo cmake)
-    # shellcheck disable=SC2086 # one name or none
-    "$env/bin/pip" -q install pytest numpy scikit-build-core $cmake >"$place/log" 2>&1 ||
+    # shellcheck disable=SC2086 # lists
+    "$env/bin/pip" -q install pytest numpy scikit-build-core $cmake $also >"$place/log" 2>&1 ||
         skip "what the tests need cannot be had from PyPI: $(tail -n 1 "$place/log")"
-    "$python" -VV >"$env/whole"
+    echo "$("$python" -VV) $also" >"$env/whole"
 fi
 # Neither make above this one nor an environment of the caller's has a say in what is built.
 unset MAKEFLAGS MFLAGS MAKELEVEL PYTHONPATH PYTHONHOME

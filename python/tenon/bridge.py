@@ -15,6 +15,7 @@ from .errors import KernelError
 from .model import _notices, _spec
 
 _applied: "weakref.WeakKeyDictionary[Any, Applied]" = weakref.WeakKeyDictionary()
+_layers: "weakref.WeakSet[Any]" = weakref.WeakSet()  # of hf.py
 _changing = threading.RLock()
 
 
@@ -100,7 +101,7 @@ class Applied:
 
 def _last_threads() -> None:
     """Where nothing is applied any more the library has threads of its own."""
-    if not _applied:
+    if not _applied and not _layers:
         _tenon.use_threads(0)
 
 
