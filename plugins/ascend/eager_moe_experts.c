@@ -2,9 +2,8 @@
  * activation, and aclnnMoeTokenUnpermute, which weighs and adds up.
  *
  * Rounded as core/eager does but for one thing: an output times its weight is not rounded before the sum, which is in
- * f32 in the order of the slots in both. Counts of rows per expert are made on the device, by aclnnHistc of the experts
- * as f32; that this takes f32 is nowhere written down. An id that names no expert is an error of core/eager and goes
- * unnoticed here. */
+ * f32 in the order of the slots in both. Counts of rows per expert are made on the device. An id that names no expert
+ * is an error of core/eager and goes unnoticed here. */
 #include "eager_moe_experts.h"
 
 #include "activations.h"
@@ -14,7 +13,7 @@
 
 typedef struct experts_work {
     tn_tensor x, ids, weights;            /* dense [T,H], [T,k], [T,k]                            */
-    tn_tensor ids_f32, bins, counts;      /* [slots], [E] f32, [E] i64                            */
+    tn_tensor counts;                     /* [E] i64                                              */
     tn_tensor wide, factors, scaled_wide; /* scaled: f32 [T,1,H], [T,k,1], [T,k,H]                */
     tn_tensor scaled;                     /* scaled: [T,k,H]                                      */
     tn_tensor rows, order;                /* [slots,H] by expert, and where a slot's row is, i32  */
@@ -79,8 +78,6 @@ static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
     w->x = npu_take(r, job->dtype, 2, job->x->shape);
     w->ids = npu_take(r, TN_I32, 2, job->experts->shape);
     w->weights = npu_take(r, job->weights->dtype, 2, job->weights->shape);
-    w->ids_f32 = npu_take(r, TN_F32, 1, (int64_t[]){s});
-    w->bins = npu_take(r, TN_F32, 1, (int64_t[]){job->expert_count});
     w->counts = npu_take(r, TN_I64, 1, (int64_t[]){job->expert_count});
     scaled_take(r, job, w);
     w->rows = npu_take_2d(r, job->dtype, s, h);
@@ -186,9 +183,7 @@ static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_
     tn_tensor x = dense(r, job->x, &w->x), ids = dense(r, job->experts, &w->ids);
     tn_tensor weights = dense(r, job->weights, &w->weights), gate, up;
     tn_tensor flat = npu_as_rows(&ids, job->slots, 0);
-    npu_copy(r, flat, w->ids_f32);
-    npu_count(r, w->ids_f32, w->bins);
-    npu_copy(r, w->bins, w->counts);
+    npu_count(r, ids, w->counts);
     if (job->scaled) {
         tn_tensor rows = scaled_inputs(r, job, &x, &weights, w);
         npu_permute(r, rows, flat, w->rows, w->order);
@@ -217,7 +212,8 @@ static void experts(npu_run *r)
     experts_job job = experts_shape(r->call);
     experts_work w;
     experts_take(r, &job, &w);
-    if (r->measuring) { /* what activations take comes last there, too                               */
+    if (r->measuring) { /* what counts and activations take comes last there, too                    */
+        npu_count(r, w.ids, w.counts);
         activate(r, &job, &w.activated, &w.activated, &w);
         return;
     }

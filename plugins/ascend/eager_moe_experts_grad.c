@@ -49,15 +49,6 @@ static void product(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn
 
 /* ---- sorting ------------------------------------------------------------------------------------------------ */
 
-static void count_rows(npu_run *r, const experts_job *job, experts_work *w)
-{
-    tn_tensor numbers = npu_take(r, TN_F32, 1, &job->slots), bins = npu_take(r, TN_F32, 1, &job->expert_count);
-    w->counts = npu_take(r, TN_I64, 1, &job->expert_count);
-    npu_copy(r, w->flat, numbers);
-    npu_count(r, numbers, bins);
-    npu_copy(r, bins, w->counts);
-}
-
 /* The rows of x and of g, and the weights, by expert. */
 static void sort(npu_run *r, const experts_job *job, experts_work *w)
 {
@@ -66,7 +57,8 @@ static void sort(npu_run *r, const experts_job *job, experts_work *w)
     tn_tensor weights = copied(r, &call->in[1], TN_F32), slots = npu_as_rows(&weights, job->slots, 1);
     w->ids = copied(r, &call->in[2], TN_I32);
     w->flat = npu_as_rows(&w->ids, job->slots, 0);
-    count_rows(r, job, w);
+    w->counts = npu_take(r, TN_I64, 1, &job->expert_count);
+    npu_count(r, w->ids, w->counts);
     w->order = npu_take(r, TN_I32, 1, &job->slots);
     w->rows = npu_take_2d(r, job->dtype, job->slots, job->hidden);
     w->dout = npu_take_2d(r, job->dtype, job->slots, job->hidden);

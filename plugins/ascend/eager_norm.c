@@ -1,6 +1,8 @@
-/* RMS_NORM and LAYER_NORM. The vendor's operator multiplies by a weight in f32 and rounds once: variants that round
- * before the weight comes in have ones there, and the weight afterwards. */
+/* RMS_NORM and LAYER_NORM. The vendor's operator multiplies by a weight in f32 and rounds once. Variants that round
+ * before the weight comes in are what its operator for a sum does, here of x and x: twice the rows with four times eps
+ * have the same norms, bit by bit; where twice is too much (f16) they have ones first, and the weight afterwards. */
 #include "operators.h"
+#include "queue.h"
 
 typedef struct norm_job {
     const tn_tensor *x, *gate, *y, *w;
@@ -28,6 +30,17 @@ static tn_tensor normalised(npu_run *r, const norm_job *job)
     return n;
 }
 
+/* rnd(rnd(n) w) in one call. */
+static bool norm_twice(npu_run *r, const norm_job *job)
+{
+    tn_tensor sum = npu_take_like(r, job->x->dtype, *job->x), rstd = npu_take_column(r, *job->x);
+    if (job->x->dtype == TN_F16 || job->w->dtype != job->x->dtype || !ascend_is_dense(job->x) ||
+        !ascend_is_dense(job->y) || job->x->data == job->y->data)
+        return false;
+    npu_add_rms_norm(r, *job->x, *job->x, *job->w, 4 * job->eps, *job->y, rstd, sum);
+    return true;
+}
+
 /* rnd(rnd(rnd(n) w) silu(gate)), the gate in f32. */
 static void norm_gated(npu_run *r, const norm_job *job)
 {
@@ -39,22 +52,29 @@ static void norm_gated(npu_run *r, const norm_job *job)
     npu_copy(r, gate, *job->y);
 }
 
-/* rnd(n (add + w)), everything but the end in f32: whether operators of all versions take a wide weight with narrow
- * rows is not known. */
-static void norm_wide(npu_run *r, const norm_job *job, float add)
+/* rnd(n w) with a weight of the rows' type, or of f32, is what the operator does. */
+static void norm_direct(npu_run *r, const norm_job *job, const tn_tensor *w)
 {
-    tn_tensor w = npu_wide_copy(r, *job->w), x = npu_wide_copy(r, *job->x), n = npu_take_like(r, TN_F32, *job->x);
-    if (add != 0)
-        npu_add_number(r, w, add, w);
-    npu_rms(r, x, w, job->eps, n);
-    npu_copy(r, n, *job->y);
+    tn_tensor apart = npu_take_like(r, job->x->dtype, *job->x), n = job->x->data == job->y->data ? apart : *job->y;
+    npu_rms(r, *job->x, *w, job->eps, n);
+    npu_settle(r, n, *job->y);
 }
 
-/* rnd(n w) with a weight of the rows' type is what the operator does. */
-static void norm_direct(npu_run *r, const norm_job *job)
+/* rnd(n (add + w)), everything but the end in f32. On 310P there is no weight of another type than the rows'. */
+static void norm_wide(npu_run *r, const norm_job *job, float add)
 {
-    tn_tensor n = npu_take_like(r, job->x->dtype, *job->x);
-    npu_rms(r, *job->x, *job->w, job->eps, n);
+    tn_tensor w = npu_wide_copy(r, *job->w);
+    norm_job wide = *job;
+    if (add != 0)
+        npu_add_number(r, w, add, w);
+    if (ascend_chip_of(npu_soc()) != ASCEND_310P) {
+        norm_direct(r, job, &w);
+        return;
+    }
+    tn_tensor x = npu_wide_copy(r, *job->x), n = npu_take_like(r, TN_F32, *job->x);
+    wide.x = &x;
+    wide.y = &n;
+    norm_direct(r, &wide, &w);
     npu_copy(r, n, *job->y);
 }
 
@@ -64,6 +84,8 @@ static void norm(npu_run *r)
     tn_tensor n;
     switch (job.variant) {
     case TN_NORM_W:
+        if (norm_twice(r, &job))
+            break;
         n = normalised(r, &job);
         npu_multiply(r, n, *job.w, *job.y);
         break;
@@ -79,7 +101,7 @@ static void norm(npu_run *r)
         break;
     default:
         if (job.w->dtype == job.x->dtype)
-            norm_direct(r, &job);
+            norm_direct(r, &job, job.w);
         else
             norm_wide(r, &job, 0);
         break;

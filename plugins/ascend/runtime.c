@@ -45,9 +45,8 @@ static tn_status start(const ascend_api *api, tn_error *err)
     if (!soc)
         return tn_fail(err, TN_E_INTERNAL, "npu", "aclrtGetSocName names no chip");
     if (ascend_chip_of(soc) == ASCEND_OTHER_CHIP)
-        return tn_fail(
-            err, TN_E_KERNEL, "npu",
-            "the chip is %.40s; Ascend910B1 and its like, Ascend910_93.., Ascend310P and Ascend950 are served", soc);
+        return tn_fail(err, TN_E_KERNEL, "npu",
+                       "the chip is %.40s; Ascend910B1 and its like, Ascend910_93.. and Ascend310P are served", soc);
     snprintf(machine.soc, sizeof machine.soc, "%s", soc);
     return TN_OK;
 }

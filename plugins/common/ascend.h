@@ -68,8 +68,7 @@ typedef enum ascend_chip {
     ASCEND_OTHER_CHIP,
     ASCEND_910B,   /* Atlas A2: "Ascend910B1" and on; "Ascend910B" alone is the first generation      */
     ASCEND_910_93, /* Atlas A3                                                                        */
-    ASCEND_950,
-    ASCEND_310P /* for inference                                                                   */
+    ASCEND_310P    /* for inference                                                                   */
 } ascend_chip;
 
 /* Of the name that aclrtGetSocName gives. [any thread] */

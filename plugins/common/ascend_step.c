@@ -134,7 +134,7 @@ ascend_chip ascend_chip_of(const char *soc)
     static const struct {
         const char *prefix;
         ascend_chip chip;
-    } names[] = {{"Ascend910_93", ASCEND_910_93}, {"Ascend310P", ASCEND_310P}, {"Ascend950", ASCEND_950}};
+    } names[] = {{"Ascend910_93", ASCEND_910_93}, {"Ascend310P", ASCEND_310P}};
     if (strncmp(soc, "Ascend910B", 10) == 0 && isdigit((unsigned char)soc[10]))
         return ASCEND_910B;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

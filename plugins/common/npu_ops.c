@@ -299,18 +299,16 @@ void npu_largest(npu_run *r, tn_tensor x, int64_t k, tn_tensor values, tn_tensor
     CALL(r, values, aclnnTopk, TENSOR(x), k, x.ndim - 1, true, true, TENSOR(values), TENSOR(places));
 }
 
-void npu_count(npu_run *r, tn_tensor x, tn_tensor bins)
+void npu_count(npu_run *r, tn_tensor ids, tn_tensor counts)
 {
+    int64_t slots = tn_tensor_count(&ids), most = counts.shape[0];
+    size_t before = r->used;
+    tn_tensor numbers = npu_take(r, TN_F32, 1, &slots), bins = npu_take(r, TN_F32, 1, &most);
+    npu_copy(r, tn_tensor_dense(ids.data, ids.dtype, 1, &slots), numbers);
     /* Each number lies in the middle of its bin, wherever rounding puts the edges. */
-    CALL(r, bins, aclnnHistc, TENSOR(x), bins.shape[0], NUMBER(-0.5f), NUMBER((float)bins.shape[0] - 0.5f),
-         TENSOR(bins));
-}
-
-void npu_count_ids(npu_run *r, tn_tensor ids, tn_tensor counts)
-{
-    int64_t slots = tn_tensor_count(&ids);
-    tn_tensor flat = tn_tensor_dense(ids.data, ids.dtype, 1, &slots);
-    CALL(r, counts, aclnnBincount, TENSOR(flat), NULL, counts.shape[0], TENSOR(counts));
+    CALL(r, bins, aclnnHistc, TENSOR(numbers), most, NUMBER(-0.5f), NUMBER((float)most - 0.5f), TENSOR(bins));
+    npu_copy(r, bins, counts);
+    r->used = before;
 }
 
 void npu_rms_norm(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd)
@@ -322,6 +320,12 @@ void npu_rms_norm_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn
                        tn_tensor dgamma)
 {
     CALL(r, dx, aclnnRmsNormGrad, TENSOR(dy), TENSOR(x), TENSOR(rstd), TENSOR(gamma), TENSOR(dx), TENSOR(dgamma));
+}
+
+void npu_add_rms_norm(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd,
+                      tn_tensor sum)
+{
+    CALL(r, y, aclnnAddRmsNorm, TENSOR(a), TENSOR(b), TENSOR(gamma), eps, TENSOR(y), TENSOR(rstd), TENSOR(sum));
 }
 
 void npu_rotate(npu_run *r, tn_tensor x, tn_tensor cos, tn_tensor sin, int64_t mode, tn_tensor y)
@@ -362,8 +366,20 @@ void npu_unpermute(npu_run *r, tn_tensor rows, tn_tensor order, tn_tensor weight
 void npu_unpermute_grad(npu_run *r, tn_tensor rows, tn_tensor dy, tn_tensor order, tn_tensor weights, tn_tensor drows,
                         tn_tensor dweights)
 {
-    CALL(r, drows, aclnnMoeTokenUnpermuteGrad, TENSOR(rows), TENSOR(dy), TENSOR(order), TENSOR(weights), false, NULL,
-         TENSOR(drows), TENSOR(dweights));
+    tn_tensor to = drows, to_weights = dweights;
+    size_t before = r->used;
+    if (weights.dtype != rows.dtype) { /* the operator takes one type: what differs is widened               */
+        rows = npu_widened(r, rows);
+        dy = npu_widened(r, dy);
+        weights = npu_widened(r, weights);
+        to = drows.dtype == TN_F32 ? drows : npu_take_like(r, TN_F32, drows);
+        to_weights = dweights.dtype == TN_F32 ? dweights : npu_take_like(r, TN_F32, dweights);
+    }
+    CALL(r, to, aclnnMoeTokenUnpermuteGrad, TENSOR(rows), TENSOR(dy), TENSOR(order), TENSOR(weights), false, NULL,
+         TENSOR(to), TENSOR(to_weights));
+    npu_settle(r, to, drows);
+    npu_settle(r, to_weights, dweights);
+    r->used = before;
 }
 
 /* What the arguments of a grouped product say (the vendor's names: splitItem, groupListType, actType). */

@@ -112,14 +112,17 @@ void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y);
 void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y);
 /* The k largest of each row of x [rows,n] by falling value: values, and their places [rows,k] i64. */
 void npu_largest(npu_run *r, tn_tensor x, int64_t k, tn_tensor values, tn_tensor places);
-/* How many of x, whole numbers as f32, are i: bins[i] f32; and of ids [T,k] i32, dense: counts[i] i64. */
-void npu_count(npu_run *r, tn_tensor x, tn_tensor bins);
-void npu_count_ids(npu_run *r, tn_tensor ids, tn_tensor counts);
+/* How many of ids, i32 and dense, are i: counts[i] i64. Takes scratch for them as f32. */
+void npu_count(npu_run *r, tn_tensor ids, tn_tensor counts);
 /* y = x / sqrt(mean(x^2) + eps) gamma, one rounding; y is not x. gamma [W] of x's type; rstd: the factor of each row,
  * f32, one element for W. The gradient: all dense f32, [rows,W], but gamma and dgamma [W], rstd [rows]. */
 void npu_rms_norm(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd);
 void npu_rms_norm_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn_tensor gamma, tn_tensor dx,
                        tn_tensor dgamma);
+/* sum = rnd(a + b), where a or b may lie, and y = rnd(rnd(sum / sqrt(mean(sum^2) + eps)) gamma): one operator, all
+ * dense and of one type, but rstd. */
+void npu_add_rms_norm(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd,
+                      tn_tensor sum);
 /* y = x cos + (x with its pairs exchanged, the first negated) sin; mode 0: pairs are halves apart, 1: side by side. y
  * dense. Of the two versions of the operator the newer one where it is there; both may be missing. * */
 void npu_rotate(npu_run *r, tn_tensor x, tn_tensor cos, tn_tensor sin, int64_t mode, tn_tensor y);

@@ -32,7 +32,7 @@ static sorted_tokens features(npu_run *r, const tn_site *site, tn_tensor x, tn_t
     t.places = npu_take(r, TN_I32, 1, &slots);
     t.counts = npu_take(r, TN_I64, 1, &count);
     npu_permute(r, x, experts, t.rows, t.places);
-    npu_count_ids(r, experts, t.counts);
+    npu_count(r, experts, t.counts);
     t.pair = npu_take_2d(r, dtype, slots, 2 * inter);
     t.p = npu_take_2d(r, dtype, slots, inter);
     size_t before = r->used;

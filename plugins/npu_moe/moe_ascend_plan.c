@@ -35,9 +35,11 @@ static size_t experts_scratch(const tn_site *site, int64_t tokens)
     tn_dtype dtype = moe_ascend_dtype(site);
     int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
             inter = site->dim[TN_DIM_INTER];
-    /* x, y, weights, ids without gaps; sorted rows; gates, ups, the pair, its product; places and counts. */
-    return 2 * npu_bytes(dtype, tokens * hidden) + 3 * npu_bytes(TN_F32, slots) + npu_bytes(dtype, slots * hidden) +
-           5 * npu_bytes(dtype, slots * inter) + npu_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]) + 1024;
+    /* x, y, weights, ids without gaps; sorted rows; gates, ups, the pair, its product; places and counts, those as f32
+     * and i64, of ids as f32. */
+    return 2 * npu_bytes(dtype, tokens * hidden) + 4 * npu_bytes(TN_F32, slots) + npu_bytes(dtype, slots * hidden) +
+           5 * npu_bytes(dtype, slots * inter) + npu_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]) +
+           npu_bytes(TN_F32, site->dim[TN_DIM_EXPERTS]) + 1024;
 }
 
 static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
@@ -46,7 +48,11 @@ static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
     int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
             inter = site->dim[TN_DIM_INTER];
     int64_t weights = 2 * inter * hidden * site->dim[TN_DIM_EXPERTS];
-    return experts_scratch(site, tokens) + 2 * npu_bytes(dtype, tokens * hidden) + 2 * npu_bytes(TN_F32, slots) +
+    /* Weights of f32 beside narrow rows: all of what aclnnMoeTokenUnpermuteGrad sees in f32. */
+    size_t wide = dtype == TN_F32 || !(site->features & TN_HAS_F32_ROUTING)
+                      ? 0
+                      : 2 * npu_bytes(TN_F32, slots * hidden) + npu_bytes(TN_F32, tokens * hidden);
+    return wide + experts_scratch(site, tokens) + 2 * npu_bytes(dtype, tokens * hidden) + 2 * npu_bytes(TN_F32, slots) +
            3 * npu_bytes(dtype, slots * hidden) + 3 * npu_bytes(dtype, slots * inter) + npu_bytes(dtype, weights) +
            1024;
 }

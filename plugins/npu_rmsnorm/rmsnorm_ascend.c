@@ -1,8 +1,8 @@
-/* The kernel npu_fused_rmsnorm on an Ascend device: aclnnRmsNorm, which computes in f32 and rounds once, and
- * aclnnRmsNormGrad. The gated norm rounds where eager does: rows of a gated delta rule, which it follows, may be next
- * to nothing beside the state that they were read from, and what is made of their rounding by another than
- * transformers' was seen to be up to twice as far from f32. Backward works on f32 copies, so that each result is
- * rounded once. */
+/* The kernel npu_fused_rmsnorm on an Ascend device: aclnnRmsNorm, which computes in f32 and rounds once,
+ * aclnnAddRmsNorm, which rounds where eager does, and aclnnRmsNormGrad. The gated norm rounds where eager does: rows of
+ * a gated delta rule, which it follows, may be next to nothing beside the state that they were read from, and what is
+ * made of their rounding by another than transformers' was seen to be up to twice as far from f32. Backward works on
+ * f32 copies, so that each result is rounded once. */
 #include "rmsnorm.h"
 
 #include "npu_ops.h"
@@ -220,11 +220,26 @@ static void plain_part(norm_work *w, const norm_part *p)
     npu_settle(r, to, y);
 }
 
+/* Does one operator do all of it? That rounds before the weight, and takes tensors without gaps of one type; and it
+ * may write the sum where h or r was. */
+static bool is_one_call(const norm_work *w, const norm_part *p)
+{
+    bool one = w->call->site->meaning[TN_AXIS_NORM] == TN_NORM_W && w->factor.dtype == p->t[0].dtype;
+    for (int i = 0; i < p->count; i++)
+        one &= ascend_is_dense(&p->t[i]);
+    return one && p->t[3].data != p->t[0].data && p->t[3].data != p->t[1].data;
+}
+
 /* h, r, sum, y: the sum is rounded before it is normalised, as in eager. */
 static void add_part(norm_work *w, const norm_part *p)
 {
     npu_run *r = &w->r;
     tn_tensor sum = p->t[2];
+    if (is_one_call(w, p)) {
+        npu_add_rms_norm(r, p->t[0], p->t[1], w->factor, w->call->site->num[TN_NUM_EPS], p->t[3],
+                         npu_take_column(r, sum), sum);
+        return;
+    }
     npu_add(r, p->t[0], p->t[1], 1, sum);
     plain_part(w, &(norm_part){.t = {sum, p->t[3]}, .count = 2});
 }

@@ -102,6 +102,8 @@ static sim_op *copy_op(const sim_op *op)
     for (int i = 0; i < op->count; i++) {
         copy->tensors[i] = sim_allocate(sizeof **copy->tensors);
         *copy->tensors[i] = *op->tensors[i];
+        if (op->in_place == op->tensors[i])
+            copy->in_place = copy->tensors[i];
     }
     if (op->ints) {
         copy->ints = sim_allocate((size_t)op->int_count * sizeof *op->ints + 1);
@@ -222,8 +224,8 @@ static void check_overlaps(const sim_op *op)
     for (int o = 0; o < op->count; o++)
         for (int i = 0; op->tensors[o]->output && i < op->count; i++) {
             const sim_tensor *out = op->tensors[o], *other = op->tensors[i];
-            if (i == o || (other->output && i < o) || (op->elementwise && same_view(out, other)) ||
-                !overlap(out, other))
+            if (i == o || (other->output && i < o) ||
+                ((op->elementwise || op->in_place == out) && same_view(out, other)) || !overlap(out, other))
                 continue;
             sim_violation(0, "%s: %s is written and shares elements with %s", op->name, out->role, other->role);
         }

@@ -286,6 +286,8 @@ uint64_t sim_aclnnMoeTokenUnpermuteGrad(sim_op *op, const sim_tensor *permutedTo
                 topk_of(op, probsOptional, unpermutedTokensGrad));
     sim_want_same_type(op, permutedTokens, permutedTokensGradOut);
     sim_want_same_type(op, probsOptional, prob_grads);
+    if (probsOptional->present) /* other types have come with later versions */
+        sim_want_same_type(op, permutedTokens, probsOptional);
     sim_want_shape(op, 561002, permutedTokensGradOut, permutedTokens->rank, permutedTokens->shape);
     if (probsOptional->present)
         sim_want_shape(op, 561002, prob_grads, 2, probsOptional->shape);

@@ -1,5 +1,6 @@
-/* RmsNorm and its like, over the dimensions that gamma covers. All sums in 32 bits, one rounding at the end. A row is
- * added up as a vector of 256 bytes does it: 64 sums side by side, then those two by two. */
+/* RmsNorm and its like, over the dimensions that gamma covers. All sums in 32 bits, one rounding at the end, but for
+ * AddRmsNorm, which rounds where its kernel does. Squares are divided by their number before they are added up, as a
+ * vector of 256 bytes does it: 64 sums side by side, then those two by two. */
 #include "ops.h"
 
 #include <math.h>
@@ -25,10 +26,10 @@ static float lanes_total(float lanes[LANES])
 
 static float row_rstd(const float *x, int64_t n, double epsilon)
 {
-    float lanes[LANES] = {0};
+    float lanes[LANES] = {0}, share = 1.0f / (float)n;
     for (int64_t i = 0; i < n; i++)
-        lanes[i % LANES] += x[i] * x[i];
-    return 1.0f / sqrtf(lanes_total(lanes) / (float)n + (float)epsilon);
+        lanes[i % LANES] += x[i] * x[i] * share;
+    return 1.0f / sqrtf(lanes_total(lanes) + (float)epsilon);
 }
 
 /* ---- rules ----------------------------------------------------------------------------------------------------- */
@@ -123,21 +124,43 @@ uint64_t sim_aclnnGemmaRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor
     return check_norm(op, true, x, gamma, epsilon, yOut, rstdOut);
 }
 
-/* Tensors: x1, x2, gamma, yOut, rstdOut, xOut. The sum is normalised before it is rounded for xOut. */
+/* packed as t holds it. */
+static float *rounded(const sim_tensor *t, float *packed)
+{
+    sim_store(t, packed);
+    free(packed);
+    return sim_load(t);
+}
+
+/* Tensors: x1, x2, gamma, yOut, rstdOut, xOut. The sum is rounded, and so is what is normalised, before gamma. */
 static int run_add_norm(sim_op *op)
 {
-    float *x = sim_load(op->tensors[0]), *other = sim_load(op->tensors[1]);
-    for (int64_t i = 0, count = sim_elements(op->tensors[0]); i < count; i++)
+    const sim_tensor *out = op->tensors[3];
+    float *x = sim_load(op->tensors[0]), *other = sim_load(op->tensors[1]), *gamma = sim_load(op->tensors[2]);
+    int64_t count = sim_elements(out), n = sim_elements(op->tensors[2]), rows = rows_of(out, op->tensors[2]);
+    float *rstd = sim_allocate((size_t)rows * sizeof *rstd);
+    for (int64_t i = 0; i < count; i++)
         x[i] += other[i];
-    sim_store(op->tensors[5], x);
-    normalise(op, x, op->tensors[2], rows_of(op->tensors[0], op->tensors[2]), op->tensors[4]);
-    sim_store(op->tensors[3], x);
+    x = rounded(op->tensors[5], x);
+    for (int64_t r = 0; r < rows; r++) {
+        rstd[r] = row_rstd(x + r * n, n, op->f[0]);
+        for (int64_t i = 0; i < n; i++)
+            x[r * n + i] *= rstd[r];
+    }
+    x = rounded(out, x);
+    for (int64_t i = 0; i < count; i++)
+        x[i] *= gamma[i % n];
+    sim_store(out, x);
+    sim_store(op->tensors[4], rstd);
     free(x);
     free(other);
+    free(gamma);
+    free(rstd);
     return 0;
 }
 
-/* rstdOut and xOut may be missing in a form for inference that older versions lack: it is refused here. */
+/* rstdOut and xOut may be missing in a form for inference that older versions lack: it is refused here. xOut may be x1
+ * or x2: the kernel reads a row of both before it writes that. */
 uint64_t sim_aclnnAddRmsNorm(sim_op *op, const sim_tensor *x1, const sim_tensor *x2, const sim_tensor *gamma,
                              double epsilon, const sim_tensor *yOut, const sim_tensor *rstdOut, const sim_tensor *xOut)
 {
@@ -151,6 +174,7 @@ uint64_t sim_aclnnAddRmsNorm(sim_op *op, const sim_tensor *x1, const sim_tensor 
     sim_want_shape(op, 561002, xOut, x1->rank, x1->shape);
     check_rstd(op, x1, gamma, rstdOut, false);
     op->f[0] = epsilon;
+    op->in_place = xOut;
     return sim_runs(op, run_add_norm, OPS_WORKSPACE);
 }
 

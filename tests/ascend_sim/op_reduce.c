@@ -1,4 +1,4 @@
-/* Operators along an axis, and counts: Softmax, Topk, ReduceSum, Histc, Bincount. */
+/* Operators along an axis, and counts: Softmax, Topk, ReduceSum, Histc. */
 #include "ops.h"
 
 #include <math.h>
@@ -190,7 +190,8 @@ uint64_t sim_aclnnReduceSum(sim_op *op, const sim_tensor *self, const aclIntArra
     return sim_runs(op, run_sum, OPS_WORKSPACE);
 }
 
-/* ---- counts: their documents are not at hand, these do what PyTorch's functions of the name do ------------------ */
+/* ---- counts: its document is not at hand, this does what PyTorch's function of the name does ----------------------
+ */
 
 /* Tensors: self, out. f: min, max; both alike: those of the data. */
 static int run_histc(sim_op *op)
@@ -242,48 +243,4 @@ uint64_t sim_aclnnHistc(sim_op *op, const sim_tensor *self, int64_t bins, const 
     op->f[0] = least.real;
     op->f[1] = most.real;
     return sim_runs(op, run_histc, OPS_WORKSPACE);
-}
-
-/* Tensors: self, weights, out. */
-static int run_bincount(sim_op *op)
-{
-    const sim_tensor *self = op->tensors[0], *out = op->tensors[2];
-    int64_t count = sim_elements(self), bins = sim_elements(out);
-    int64_t *x = sim_load_ints(self), *counts = sim_allocate((size_t)bins * sizeof *counts);
-    float *weights = op->tensors[1]->present ? sim_load(op->tensors[1]) : NULL;
-    float *sums = sim_allocate((size_t)bins * sizeof *sums);
-    int code = 0;
-    for (int64_t i = 0; i < count && !code; i++)
-        if (x[i] < 0 || x[i] >= bins)
-            code = sim_violation(507015, "aclnnBincount: value %lld, and out has %lld elements", (long long)x[i],
-                                 (long long)bins);
-        else {
-            counts[x[i]]++;
-            sums[x[i]] += weights ? weights[i] : 0.0f;
-        }
-    if (!code && weights)
-        sim_store(out, sums);
-    else if (!code)
-        sim_store_ints(out, counts);
-    free(x);
-    free(counts);
-    free(weights);
-    free(sums);
-    return code;
-}
-
-uint64_t sim_aclnnBincount(sim_op *op, const sim_tensor *self, const sim_tensor *weights, int64_t minlength,
-                           const sim_tensor *out)
-{
-    sim_want_type(op, self, SIM_INTS);
-    sim_want_rank(op, 161002, self, 1, 1);
-    sim_want_type(op, weights, SIM_F32);
-    sim_want_type(op, out, weights->present ? SIM_F32 : SIM_INTS);
-    if (weights->present)
-        sim_want_shape(op, 161002, weights, self->rank, self->shape);
-    sim_want_rank(op, 161002, out, 1, 1);
-    if (minlength < 0 || out->shape[0] < minlength)
-        sim_fault(op, 161002, "minlength is %lld, out has %lld elements", (long long)minlength,
-                  (long long)out->shape[0]);
-    return sim_runs(op, run_bincount, OPS_WORKSPACE);
 }

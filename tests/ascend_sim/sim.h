@@ -175,7 +175,8 @@ typedef struct sim_op {
     int code; /* of the first rule broken; 0: none */
     sim_tensor **tensors;
     int count;
-    bool elementwise; /* an output may be one of the inputs */
+    bool elementwise;           /* an output may be one of the inputs */
+    const sim_tensor *in_place; /* the one output that may be; NULL: none */
     int64_t i[SIM_ATTRIBUTES];
     double f[4];
     int64_t *ints; /* copied */

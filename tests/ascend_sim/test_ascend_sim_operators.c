@@ -228,12 +228,29 @@ START_TEST(rows_are_normalised)
         GO(AddRmsNorm, a.tensor, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor, both.tensor);
         expect_near(&out, y, bounds[i]);
         expect(&both, sum);
+        GO(AddRmsNorm, both.tensor, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor, both.tensor); /* in place */
         BROKEN(FIRST(RmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, NULL), 161001);
         BROKEN(FIRST(RmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, low.tensor), 561002);
         BROKEN(FIRST(RmsNorm, a.tensor, w.tensor, 1e-5, r.tensor, r.tensor), i ? 161002 : 561002);
         DROP(&a, &w, &out, &r, &both, &low);
     }
     box_close(9);
+}
+END_TEST
+
+/* 1 + 2^-8 is 1 as bf16, so that both elements are, and rstd is 1 where it would be less. */
+START_TEST(sums_are_rounded_before_they_are_normalised)
+{
+    box_open();
+    box a = tensor(ACL_BF16, 2, DIMS(1, 2), VALUES(1, 1)), b = tensor(ACL_BF16, 2, DIMS(1, 2), VALUES(0.00390625, 0));
+    box w = tensor(ACL_BF16, 1, DIMS(2), VALUES(1, 1.0078125)), out = tensor(ACL_BF16, 2, DIMS(1, 2), NULL);
+    box sum = tensor(ACL_BF16, 2, DIMS(1, 2), NULL), r = tensor(ACL_FLOAT, 2, DIMS(1, 1), NULL);
+    GO(AddRmsNorm, a.tensor, b.tensor, w.tensor, 0.0, out.tensor, r.tensor, sum.tensor);
+    expect(&sum, VALUES(1, 1));
+    expect(&r, VALUES(1));
+    expect(&out, VALUES(1, 1.0078125));
+    DROP(&a, &b, &w, &out, &sum, &r);
+    box_close(0);
 }
 END_TEST
 
@@ -282,6 +299,7 @@ int main(void)
 {
     TCase *tests = suite_open("ascend_sim_operators", 0);
     suite_add(tests, elements_are_combined, types_are_promoted_and_filled, functions_of_elements, elements_are_moved,
-              rows_are_selected, matrices_are_multiplied, rows_are_normalised, norms_have_gradients);
+              rows_are_selected, matrices_are_multiplied, rows_are_normalised,
+              sums_are_rounded_before_they_are_normalised, norms_have_gradients);
     return process_main();
 }
