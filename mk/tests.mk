@@ -207,6 +207,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
   '$(TOOL)/check_training $(if $(FEWER),$(SOME_MODELS),tests/data/models) --differences' \
+  $(if $(wildcard ../shared/training),'$(TOOL)/check_training --formats ../shared/training/formats.json') \
   $(if $(wildcard ../shared/training),'$(TOOL)/check_training ../shared/training/cases ../shared/training/gradients --kernels none --kernels auto') \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
@@ -251,7 +252,7 @@ tsan: ## all tests again under ThreadSanitizer
 VALGRIND := env LD_PRELOAD=$(abspath $(BUILD))/tests/no_jit.so \
   valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
   --errors-for-leak-kinds=definite --run-libc-freeres=no --run-cxx-freeres=no --suppressions=$(CURDIR)/tests/valgrind.supp
-READERS := base checkpoint bad_models fuzz pictures sounds text template plugin
+READERS := base checkpoint bad_models dataset fuzz pictures sounds text template plugin
 valgrind: tests $(BUILD)/tests/no_jit.so ## the tests that read files and open plugins, under valgrind
 	@command -v valgrind >/dev/null 2>&1 || { echo 'valgrind is not installed (scripts/setup.sh --optional)'; exit 1; }
 	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 CK_TIMEOUT_MULTIPLIER=16 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \

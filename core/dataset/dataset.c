@@ -204,13 +204,14 @@ tn_status tn_dataset_get_info(const tn_dataset *d, tn_dataset_info *info)
     if (!d || !info)
         return TN_E_USAGE;
     const samples *s = &d->samples;
-    const tn_dataset_info have = {.size = sizeof have,
-                                  .samples = (int64_t)s->count,
-                                  .tokens = (int64_t)s->tokens,
-                                  .labels = s->labelled,
-                                  .cut = s->cut,
-                                  .dropped = s->dropped,
-                                  .skipped = d->skipped};
+    tn_dataset_info have;
+    memset(&have, 0, sizeof have); /* also between its members */
+    have.samples = (int64_t)s->count;
+    have.tokens = (int64_t)s->tokens;
+    have.labels = s->labelled;
+    have.cut = s->cut;
+    have.dropped = s->dropped;
+    have.skipped = d->skipped;
     return structs_give(info, &have, sizeof have, "tn_dataset_info", NULL);
 }
 
@@ -223,10 +224,11 @@ tn_status tn_dataset_sample(const tn_dataset *d, int64_t index, tn_sample *sampl
                        (long long)tn_dataset_count(d));
     const samples *s = &d->samples;
     size_t begin = index ? s->ends[index - 1] : 0;
-    const tn_sample have = {.size = sizeof have,
-                            .ids = s->ids + begin,
-                            .labels = s->labels + begin,
-                            .length = (int64_t)(s->ends[index] - begin)};
+    tn_sample have;
+    memset(&have, 0, sizeof have);
+    have.ids = s->ids + begin;
+    have.labels = s->labels + begin;
+    have.length = (int64_t)(s->ends[index] - begin);
     return structs_give(sample, &have, sizeof have, "tn_sample", err);
 }
 

@@ -384,5 +384,8 @@ tn_status messages_read(const record_reader *reader, const json_t *root, message
 {
     reading r = {.reader = reader, .to = m, .err = err};
     tn_status status = read_kind(&r, root, kind);
-    return json_memory_failed() ? tn_fail(err, TN_E_MEMORY, NULL, "out of memory") : status;
+    if (!json_memory_failed())
+        return status;
+    tn_error_clear(err); /* of what was taken for the record's fault */
+    return tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
 }

@@ -121,6 +121,7 @@ static const struct {
     int64_t value;
 } neutral[] = {
     {"tn_config_max_packed_mb", -1},
+    {"tn_dataset_pack", -1},
 };
 
 /* Numbers that the callee can only believe: how many things are behind a pointer beside them, how far apart they lie;
@@ -139,6 +140,8 @@ static const struct {
     {"tn_media_images", "count", 4096},
     {"tn_media_files", "image_count", 4096},
     {"tn_media_files", "sound_count", 4096},
+    {"tn_dataset_open", "count", INT64_MAX},
+    {"tn_dataset_order", "count", INT64_MAX},
     {"tn_compare_text", "count", INT64_MAX},
     {"tn_compare_calls", "count", 65536},
     {"tn_plugin_called", "size", INT64_MAX},

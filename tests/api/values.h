@@ -21,6 +21,7 @@ typedef struct values_opened {
     tn_session *session;
     tn_model *served;    /* with an engine                                                            */
     tn_trainer *trainer; /* of served, with gradients                                             */
+    tn_dataset *dataset; /* of tokens                                                             */
     tn_engine *engine;
     tn_tokenizer *tokenizer;
     tn_stream *stream;

@@ -2,6 +2,8 @@
  * call. */
 #include "values.h"
 
+#include "tempdir.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,6 +232,17 @@ static void *get_trainer(void)
     return values_world.trainer;
 }
 
+static void *get_dataset(void)
+{
+    return values_world.dataset;
+}
+
+static void *make_tokens(void)
+{
+    return values_copied((const char *const[]){tempdir_path(values_world.root, "tests/data/dataset/tokens.jsonl")},
+                         sizeof(char *));
+}
+
 static void *make_train_texts(void)
 {
     static const int64_t length = 4;
@@ -372,6 +385,12 @@ static const struct {
     {NULL, NULL, "tn_engine", get_engine},
     {NULL, NULL, "tn_engine_request", make_request},
     {NULL, NULL, "tn_trainer", get_trainer},
+    {NULL, NULL, "tn_dataset", get_dataset},
+    {"tn_dataset_open", "paths", "char *const", make_tokens},
+    {"tn_dataset_open", "paths", "const char *const", make_tokens},
+    {NULL, "order", "int64_t", make_ids},
+    {"tn_dataset_pack", "samples", "int64_t", make_room},
+    {"tn_dataset_pack", "first", "int64_t", make_room},
     {NULL, NULL, "tn_train_texts", make_train_texts},
     {NULL, NULL, "tn_train_step", make_train_step},
     {"tn_trainer_step", "norm", "double", make_vector},

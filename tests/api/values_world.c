@@ -85,6 +85,10 @@ void values_open(void)
     tn_trainer_backward(values_world.trainer, &texts_of_it, NULL, &err);
     values_world.state = tempdir_path(values_world.folder, "state.safetensors");
     tn_trainer_save_state(values_world.trainer, values_world.state, &err);
+
+    values_world.dataset = needed(
+        tn_dataset_open(values_world.served, (const char *const[]){"tests/data/dataset/tokens.jsonl"}, 1, NULL, &err),
+        &err);
     values_world.tokenizer = needed(tn_tokenizer_open("tests/data/tokenizers/gpt-2", &err), &err);
     values_world.stream = needed(tn_stream_new(values_world.tokenizer, false, &err), &err);
     values_world.stops = needed(tn_stop_text_new(texts, 1, &err), &err);
@@ -123,6 +127,7 @@ void values_close(void)
                            values_world.written, values_world.prefix, values_world.state};
     tn_safetensors_close(values_world.file);
     tn_trainer_close(values_world.trainer);
+    tn_dataset_close(values_world.dataset);
     tn_media_free(values_world.media);
     tn_model_close(values_world.seeing);
     tn_model_close(values_world.hearing);

@@ -509,6 +509,7 @@ const piece pieces[] = {
     {.name = "apply-checked", .path = MODELS "llama", .work = apply_checked, .kernels = true},
     {.name = "verify", .path = MODELS "llama", .work = verify, .kernels = true},
     {.name = "compare_text", .path = MODELS "llama", .work = compare_text, .kernels = true},
+    {.name = "dataset", .path = "tests/data/dataset/formats.jsonl", .work = piece_read_data},
     {.name = "gpt-2", .path = TOKENIZERS "gpt-2/tokenizer.json", .work = tokenize},
     {.name = "qwen2", .path = TOKENIZERS "qwen2/tokenizer.json", .work = tokenize},
     {.name = "llama-3", .path = TOKENIZERS "llama-3/tokenizer.json", .work = tokenize},

@@ -26,6 +26,9 @@ tn_status piece_see(const char *path, uint64_t *sum, tn_error *err);
 tn_status piece_hear(const char *path, uint64_t *sum, tn_error *err);
 tn_status piece_constrain(const char *path, uint64_t *sum, tn_error *err);
 
+/* memory_pieces_dataset.c */
+tn_status piece_read_data(const char *path, uint64_t *sum, tn_error *err);
+
 /* memory_pieces_engine.c */
 tn_status piece_serve(const char *path, uint64_t *sum, tn_error *err);
 

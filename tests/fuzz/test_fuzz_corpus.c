@@ -24,6 +24,7 @@ static const struct {
     {"audio", fuzz_audio, 8},
     {"schema", fuzz_schema, 10},
     {"toolcall", fuzz_toolcall, 20},
+    {"dataset", fuzz_dataset, 20},
 };
 
 START_TEST(corpus)
