@@ -73,30 +73,34 @@ static bool break_token(buffer *b, const escape_token *t, bool *any)
     return good;
 }
 
-/* Some tokenizers take the space away before they look for tokens. */
-static tn_status check(const escape *e, const buffer *b, tn_error *err)
+/* Some tokenizers take the space away before they look for tokens. What else is special stands for the space itself. */
+static tn_status check(const escape *e, const buffer *b, const char *before, size_t length, tn_error *err)
 {
     int64_t *ids = NULL;
     size_t count = 0;
     tn_status status = tn_tokenizer_encode(e->tokenizer, b->data, b->size, false, &ids, &count, err);
-    for (size_t i = 0; i < count && status == TN_OK; i++)
-        for (size_t k = 0; k < e->count && status == TN_OK; k++)
-            if (e->tokens[k].id == ids[i])
-                status = tn_fail(err, TN_E_INPUT, NULL,
-                                 "has the special token '%s' in a text, which the tokenizer sees through a zero-width "
-                                 "space; leave it out",
-                                 e->tokens[k].text);
+    for (size_t k = 0; k < e->count && status == TN_OK; k++) {
+        const escape_token *t = &e->tokens[k];
+        bool there = memmem(before, length, t->text, t->length) != NULL, found = false;
+        for (size_t i = 0; i < count && there; i++)
+            found |= ids[i] == t->id;
+        if (found)
+            status = tn_fail(err, TN_E_INPUT, NULL,
+                             "has the special token '%s' in a text, which the tokenizer sees through a zero-width "
+                             "space; leave it out",
+                             t->text);
+    }
     free(ids);
     return status;
 }
 
 /* *any: the text has become another. */
-static tn_status break_all(const escape *e, buffer *b, bool *any, tn_error *err)
+static tn_status break_all(const escape *e, buffer *b, const char *before, size_t length, bool *any, tn_error *err)
 {
-    for (size_t i = 0; i < e->count && b->size > 0; i++)
+    for (size_t i = 0; i < e->count && length > 0; i++)
         if (!break_token(b, &e->tokens[i], any))
             return tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
-    return *any ? check(e, b, err) : TN_OK;
+    return *any ? check(e, b, before, length, err) : TN_OK;
 }
 
 json_t *escape_value(const escape *e, json_t *value, tn_error *err)
@@ -105,13 +109,14 @@ json_t *escape_value(const escape *e, json_t *value, tn_error *err)
     buffer b = {0};
     char *dumped = text ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     const char *from = text ? json_string_value(value) : dumped;
-    if (!from || !buffer_add(&b, from, text ? json_string_length(value) : strlen(dumped))) {
+    size_t length = text ? json_string_length(value) : from ? strlen(from) : 0;
+    if (!from || !buffer_add(&b, from, length)) {
         free(dumped);
         tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
         return NULL;
     }
+    tn_status status = break_all(e, &b, from, length, &any, err);
     free(dumped);
-    tn_status status = break_all(e, &b, &any, err);
     json_t *made = NULL;
     if (status == TN_OK && any)
         made = text ? json_stringn(b.data, b.size) : json_loadb(b.data, b.size, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
