@@ -17,6 +17,10 @@ typedef struct turns {
     tn_error *err;
 } turns;
 
+/* Noon of 26 July 2024, which templates that write a date write (some of them fall back on it themselves): data that
+ * are read again are the same. */
+#define NOW INT64_C(1721995200)
+
 /* ---- tokens ------------------------------------------------------------------------------------------ */
 
 typedef struct tokens {
@@ -135,7 +139,7 @@ static tn_status dump(const json_t *value, char **text, tn_error *err)
 static tn_status write_messages(const turns *t, size_t count, bool asking, written *w)
 {
     tn_render_options options = {
-        .size = sizeof options, .add_generation_prompt = asking, .variables = t->variables, .now = 0};
+        .size = sizeof options, .add_generation_prompt = asking, .variables = t->variables, .now = NOW};
     json_t *list = json_array();
     char *messages = NULL, *tools = NULL;
     bool good = list != NULL;

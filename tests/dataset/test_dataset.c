@@ -230,6 +230,13 @@ START_TEST(an_answer_begins_where_the_template_parts)
 }
 END_TEST
 
+START_TEST(every_day_is_the_same)
+{
+    use("granite-3.3/template.jinja");
+    suite_expect_in(shown(open_text("a.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}"), 0), "July 26, 2024");
+}
+END_TEST
+
 START_TEST(samples_are_cut)
 {
     by.by.options.max_length = 11;
@@ -472,8 +479,8 @@ int main(void)
     tcase_add_loop_test(all, files_are_taken_as_people_write_them, 0, sizeof files / sizeof *files);
     tcase_add_loop_test(all, what_is_wrong_is_told_by_file_and_line, 0, sizeof wrong / sizeof *wrong);
     suite_add(all, one_sample_has_all_answers, models_that_think_are_asked_as_they_are_answered,
-              an_answer_begins_where_the_template_parts, samples_are_cut, a_text_goes_on_in_the_next_sample,
-              a_long_text_is_cut_at_ends_of_lines, files_follow_one_another, threads_change_nothing,
-              the_first_that_is_wrong_is_told);
+              an_answer_begins_where_the_template_parts, every_day_is_the_same, samples_are_cut,
+              a_text_goes_on_in_the_next_sample, a_long_text_is_cut_at_ends_of_lines, files_follow_one_another,
+              threads_change_nothing, the_first_that_is_wrong_is_told);
     return suite_run();
 }
