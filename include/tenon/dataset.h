@@ -2,15 +2,17 @@
  *
  * A file is a list of JSON (.json), has an object of JSON in each line (.jsonl), or is one text (.txt, .md). Keys tell
  * the format of each record; what is null or not named here has no effect:
- *     input_ids, labels         tokens already; labels as transformers has them, all of the ids where there are none
- *     messages                  [{"role", "content"}], content a text or parts; tool_calls; tools and system beside
- * them conversations             [{"from", "value"}], of human, gpt, system, observation, function_call prompt,
- * completion        two texts, of which the second is learnt, or two lists of messages instruction, output       and
- * input, system, history [[user, assistant], ...] text                      all of it is learnt Conversations are
- * written by the model's own chat template (ChatML where it has none), and become a sample for each answer: what comes
- * before it with the answer, of which the answer and its end are labelled. What is special to the tokenizer is none in
- * a message: a zero-width space goes behind its first character. Texts, and a completion, end with the tokenizer's
- * token for that. */
+ *  - input_ids, labels: tokens already; labels as transformers has them, all of the ids where there are none.
+ *  - messages: [{"role", "content"}], content a text or parts; tool_calls; tools and system beside them.
+ *  - conversations: [{"from", "value"}], of human, gpt, system, observation, function_call.
+ *  - prompt, completion: two texts, of which the second is learnt, or two lists of messages.
+ *  - instruction, output, and input, system, history [[user, assistant], ...].
+ *  - text: all of it is learnt.
+ *
+ * Conversations are written by the model's own chat template (ChatML where it has none, always as on 26 July 2024), and
+ * become a sample for each answer: what comes before it with the answer, of which the answer and its end are labelled.
+ * What is special to the tokenizer is none in a message: a zero-width space goes behind its first character. Texts, and
+ * a completion, end with the tokenizer's token for that. */
 #ifndef TENON_DATASET_H
 #define TENON_DATASET_H
 
@@ -27,8 +29,7 @@ typedef struct tn_dataset tn_dataset;
 
 typedef struct tn_dataset_options {
     uint32_t size;
-    int64_t max_length; /* of a sample, which is cut at its end; a file that is one text goes on in the next sample; 0:
-                           2048 */
+    int64_t max_length; /* of a sample, which is cut at its end (a file that is one text goes on in others); 0: 2048 */
     bool one_sample;    /* a conversation is one, in which every answer is labelled                */
     bool last_turn;     /* with one_sample: its last answer alone                                  */
     bool train_on_prompt; /* labels are the ids                                                      */
