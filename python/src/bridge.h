@@ -143,6 +143,7 @@ PyObject *bridge_facts(PyObject *self, PyObject *none);
 PyObject *bridge_call(PyObject *self, PyObject *arguments, PyObject *names);
 PyObject *bridge_run(PyObject *self, PyObject *x);
 PyObject *bridge_params(PyObject *self, PyObject *none);
+PyObject *bridge_is_ready(PyObject *self, PyObject *tokens);
 
 /* From now on calls are left to torch, for that reason (a text). */
 void bridge_refuse(bridge_site *s, PyObject *text);

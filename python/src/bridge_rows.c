@@ -215,6 +215,14 @@ static bool is_checked(bridge_site *s, int64_t tokens, bool recorded)
     return why == Py_None;
 }
 
+PyObject *bridge_is_ready(PyObject *self, PyObject *tokens)
+{
+    bridge_site *s = (bridge_site *)self;
+    long long count = PyLong_AsLongLong(tokens);
+    bool ready = !PyErr_Occurred() && !s->off && bridge_has_kernel(s, count) && is_checked(s, count, true);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(ready);
+}
+
 static PyObject *perform(bridge_site *s, PyObject *module, PyObject *x)
 {
     const char *mode = bridge_torch_mode();

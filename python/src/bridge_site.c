@@ -1,6 +1,7 @@
 /* A site of a live module: its calls, by a kernel or by torch's own forward. */
 #include "bridge.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +133,30 @@ static PyObject *get_in_width(PyObject *self, void *closure)
     return PyLong_FromLongLong(((bridge_site *)self)->in_width);
 }
 
+static PyObject *get_out_width(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLongLong(((bridge_site *)self)->out_width);
+}
+
+/* For each of the params the names that lead to it from the module: "gate_proj", "weight". */
+static PyObject *get_paths(PyObject *self, void *closure)
+{
+    const bridge_site *s = (bridge_site *)self;
+    PyObject *all = PyList_New(0);
+    (void)closure;
+    for (Py_ssize_t i = 0; all && i < s->param_count; i++) {
+        PyObject *path = PyList_New(0);
+        bool good = path && PyList_Append(path, s->params[i].name) == 0;
+        for (Py_ssize_t at = s->params[i].watch; good && at > 0; at = s->watches[at].parent)
+            good = PyList_Insert(path, 0, s->watches[at].name) == 0;
+        if (!good || PyList_Append(all, path) != 0)
+            Py_CLEAR(all);
+        Py_XDECREF(path);
+    }
+    return all;
+}
+
 static PyObject *get_dtype(PyObject *self, void *closure)
 {
     (void)closure;
@@ -170,6 +195,14 @@ static int set_record(PyObject *self, PyObject *value, void *closure)
     Py_XDECREF(s->record);
     s->record = value && value != Py_None ? Py_NewRef(value) : NULL;
     return 0;
+}
+
+/* Tokens of the largest call whose gradients were compared, or need not be. */
+static PyObject *get_checked(PyObject *self, void *closure)
+{
+    const bridge_site *s = (bridge_site *)self;
+    (void)closure;
+    return PyLong_FromLongLong(s->larger ? s->checked[1] : LLONG_MAX);
 }
 
 static PyObject *get_refused(PyObject *self, void *closure)
@@ -220,6 +253,7 @@ static PyMethodDef methods[] = {
     {"point", bridge_point_at, METH_O, "Takes parameters from these tensors."},
     {"compare", bridge_compare, METH_VARARGS, "(ins, outs, references): in units of the kernel's tolerance."},
     {"compare_gradients", bridge_compare_gradients, METH_VARARGS, "The same of gradients."},
+    {"is_ready", bridge_is_ready, METH_O, "May gradients of so many tokens be computed by the kernel?"},
     {"look", site_look, METH_NOARGS, "Why a call would be left to torch, or None."},
     {"params", bridge_params, METH_NOARGS, "Parameters that the last look found."},
     {"facts", bridge_facts, METH_NOARGS, "What the site means, as far as calls are compared with it."},
@@ -231,12 +265,15 @@ static PyGetSetDef members[] = {{"calls", get_calls, NULL, NULL, NULL},
                                 {"eager_calls", get_eager_calls, NULL, NULL, NULL},
                                 {"why_eager", get_why, NULL, NULL, NULL},
                                 {"in_width", get_in_width, NULL, NULL, NULL},
+                                {"out_width", get_out_width, NULL, NULL, NULL},
+                                {"paths", get_paths, NULL, NULL, NULL},
                                 {"dtype", get_dtype, NULL, NULL, NULL},
                                 {"whole", bridge_whole, NULL, NULL, NULL},
                                 {"off", get_off, set_off, NULL, NULL},
                                 {"not_at", NULL, set_not_at, NULL, NULL},
                                 {"record", NULL, set_record, NULL, NULL},
                                 {"larger", NULL, set_larger, NULL, NULL},
+                                {"checked", get_checked, NULL, NULL, NULL},
                                 {"refused", get_refused, set_refused, NULL, NULL},
                                 {"own", NULL, set_own, NULL, NULL},
                                 {0}};

@@ -68,14 +68,16 @@ def torchs_forward(ref: weakref.ref, former: Callable | None) -> Callable:
     return lambda *args, **kwargs: type(ref()).forward(ref(), *args, **kwargs)
 
 
-def rows_forward(site: Any) -> Callable[[weakref.ref, Callable], Callable]:
+def rows_forward(site: Any, training: bool) -> Callable[[weakref.ref, Callable], Callable]:
     """The forward of a module from rows to rows."""
 
     def make(ref, former):
-        own = torchs_forward(ref, former)
+        from . import _compiled
+
+        compiled = _compiled.rows(site, ref, torchs_forward(ref, former), training)
 
         def forward(*args, **kwargs):
-            return own(*args, **kwargs) if _is_compiling() else site(*args, **kwargs)
+            return compiled(*args, **kwargs) if _is_compiling() else site(*args, **kwargs)
 
         return forward
 

@@ -224,7 +224,7 @@ class Planner:
         if self.check:
             forward = _attach.torchs_forward(weakref.ref(module), module.__dict__.get("forward"))
             bound.larger = (_check.TOKENS[-1], _check.larger_rows(self.judge(site, kernel), forward))
-        make = _attach.block_forward(bound, router) if router else _attach.rows_forward(bound)
+        make = _attach.block_forward(bound, router) if router else _attach.rows_forward(bound, self.training)
         self.made.append((module, make, (bound,)))
 
     def slower(self, bound: Any, row: tuple, kernel: str, module: Any) -> tuple[int, str]:

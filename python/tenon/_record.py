@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-_ROWS = 4096  # tokens of one call of a kernel
+ROWS = 4096  # tokens of one call of a kernel
 
 
 def _dense(t: torch.Tensor) -> torch.Tensor:
@@ -27,11 +27,11 @@ def row_gradients(site: Any, x: torch.Tensor, gy: torch.Tensor, params: tuple, w
     rows, outer = _dense(x.reshape(-1, x.shape[-1])), _dense(gy.reshape(-1, gy.shape[-1]))
     gx = torch.empty_like(rows, memory_format=torch.contiguous_format) if wants_x else None
     total: tuple | None = None
-    for at in range(0, max(len(rows), 1), _ROWS):
+    for at in range(0, max(len(rows), 1), ROWS):
         part = _param_gradients(site, params, wants)
         if len(rows):
             site.backward(
-                (rows[at : at + _ROWS],), (outer[at : at + _ROWS],), (gx[at : at + _ROWS] if wants_x else None,), part
+                (rows[at : at + ROWS],), (outer[at : at + ROWS],), (gx[at : at + ROWS] if wants_x else None,), part
             )
         else:
             part = tuple(g.zero_() if g is not None else None for g in part)
