@@ -288,6 +288,10 @@ bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures bes
 bench-serve: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine $(TOOL)/check_grammar ## measures tenon serve beside llama-server and OpenVINO, installed in build/; writes docs/performance.md
 	@scripts/bench_serve.sh $(BUILD) --write docs/performance.md $(ARGS)
 
+# ARGS: what scripts/bench_python/run.py --help has, such as ARGS='--lines norm512,mlp512 --ways eager,tenon'.
+bench-python: python $(TOOL)/measure_machine ## times kernels in live models beside torch and torch.compile, installed in build/; writes docs/performance.md
+	@scripts/bench_python.sh $(BUILD) --write docs/performance.md $(ARGS)
+
 # ARGS: what scripts/bench_tokenizers.py --help has, such as ARGS='--tokenizer FOLDER --write docs/performance.md'.
 bench-tokenizers: $(LIB) ## times the tokenizer beside the package tokenizers, installed in build/
 	@scripts/bench_tokenizers.sh $(BUILD) $(ARGS)

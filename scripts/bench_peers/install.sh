@@ -3,7 +3,7 @@
 # else: llama.cpp (its sources come with the package llama-cpp-python) with llama-bench or its server, OpenVINO GenAI, and
 # torch with transformers. What cannot be had is said and left out. What is there stays as it is: remove its folder for
 # another version.
-# usage: [JOBS=N] scripts/bench_peers/install.sh FOLDER [llama|llama-server|openvino|torch...]
+# usage: [JOBS=N] scripts/bench_peers/install.sh FOLDER [llama|llama-server|openvino|torch|peft...]
 set -u
 folder=${1:-build/peers}
 [ $# -eq 0 ] || shift
@@ -57,13 +57,19 @@ torch() {
     environment torch torch transformers numpy && touch "$folder/torch/complete"
 }
 
+# Beside torch.
+peft() {
+    [ ! -e "$folder/torch/peft" ] || return 0
+    torch && environment torch peft && touch "$folder/torch/peft"
+}
+
 for peer in "$@"; do
     case $peer in
     llama) install='llama_program llama-bench' ;;
     llama-server) install='llama_program llama-server' ;;
-    openvino | torch) install=$peer ;;
+    openvino | torch | peft) install=$peer ;;
     *)
-        echo "usage: scripts/bench_peers/install.sh FOLDER [llama|llama-server|openvino|torch...]" >&2
+        echo "usage: scripts/bench_peers/install.sh FOLDER [llama|llama-server|openvino|torch|peft...]" >&2
         exit 2
         ;;
     esac
