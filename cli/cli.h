@@ -26,6 +26,7 @@ typedef enum option_id {
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_KERNELS,
+    OPT_ADAPTER,
     OPT_JSON,
     OPT_LOGPROBS,
     OPT_SCHEMA,
@@ -150,6 +151,13 @@ typedef struct media_file {
     const char *name;
     bool sound;
 } media_file;
+
+/* Of every command that computes with a model. */
+#define ADAPTER_OPTION                                                                                                 \
+    {                                                                                                                  \
+        OPT_ADAPTER, "adapter", "DIR", 0, OPTION_TEXT, 0, 0,                                                           \
+            "a LoRA adapter, as peft writes it, beside the model's weights"                                            \
+    }
 
 typedef struct command {
     const char *name, *arguments, *summary;
@@ -304,7 +312,8 @@ typedef struct workspace {
     tn_config *config;
     tn_model *model;
     tn_model_info info;
-    tn_report *report; /* of workspace_apply                                                   */
+    tn_report *report;   /* of workspace_apply                                                   */
+    const char *adapter; /* instead of --adapter's; or NULL                                      */
     progress progress;
     size_t notices; /* printed so far                                                          */
 } workspace;
@@ -351,7 +360,7 @@ tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of 
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
     command_perplexity, command_embed, command_tokenize, command_check, command_chat, command_cache, command_quantize,
-    command_serve, command_train;
+    command_serve, command_train, command_merge;
 
 /* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
  * returned. */

@@ -215,6 +215,7 @@ static tn_status run_inspect(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+    ADAPTER_OPTION,
     {OPT_EXPLAIN, "explain", NULL, 0, OPTION_FLAG, 0, 0, "why each kernel does not take each site"},
     {OPT_FORMAT, "format", "text|json|dot|svg", 0, OPTION_CHOICE, 0, 0, "how to print; svg needs Graphviz"},
     {OPT_MEMORY, "memory", NULL, 0, OPTION_FLAG, 0, 0, "and the memory that a run takes; applies the kernels"},

@@ -216,6 +216,7 @@ static const option_spec own_options[] = {
     {OPT_OUTPUT, "output", "FILE", 0, OPTION_TEXT, 0, 0, "where logits go, as f32 [rows, tokens, vocabulary]"},
     {OPT_HIDDEN, "hidden", NULL, 0, OPTION_FLAG, 0, 0, "write hidden.0, hidden.1, ... as well"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+    ADAPTER_OPTION,
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
 };
 

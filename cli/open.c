@@ -281,6 +281,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .progress_ctx = &w->progress,
                                 .training = w->training || option_given(o, OPT_TRAINING),
                                 .dequantise = option_given(o, OPT_DEQUANTISE),
+                                .adapter = w->adapter ? w->adapter : o->text[OPT_ADAPTER],
                                 .applying = w->progress.enabled ? on_apply : NULL};
     progress_start(&w->progress, o);
     w->model = tn_model_open(folder, &options, err);

@@ -407,6 +407,7 @@ static tn_status run_run(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+    ADAPTER_OPTION,
     {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
     {OPT_PROMPT, "prompt", "PROMPT", 'p', OPTION_TEXT, 0, 0, "another way to give PROMPT"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},

@@ -35,7 +35,7 @@ tn_site draw_site_plain(tn_op op)
     static const int64_t sizes[] = {
         [TN_DIM_WIDTH] = 37, [TN_DIM_HIDDEN] = 40, [TN_DIM_INTER] = 24,   [TN_DIM_OUT] = 28,
         [TN_DIM_HEAD] = 16,  [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9,
-        [TN_DIM_TOP_K] = 2,  [TN_DIM_HEAD_V] = 12, [TN_DIM_TAPS] = 4};
+        [TN_DIM_TOP_K] = 2,  [TN_DIM_HEAD_V] = 12, [TN_DIM_TAPS] = 4,     [TN_DIM_RANK] = 5};
     const op_row *row = op_find(op);
     tn_site site = {.size = sizeof site, .op = op, .path = row->name, .class_name = row->name, .model_type = "drawn"};
     for (int axis = 0; axis < TN_AXIS_MAX; axis++)
@@ -49,7 +49,7 @@ tn_site draw_site_plain(tn_op op)
         site.dim[TN_DIM_KV_HEADS] = sizes[TN_DIM_Q_HEADS];
     }
     site.num[TN_NUM_EPS] = row->nums >> TN_NUM_EPS & 1 ? 1e-6 : 0;
-    site.num[TN_NUM_SCALE] = op == TN_OP_ATTENTION ? 0.25 : 0;
+    site.num[TN_NUM_SCALE] = op == TN_OP_ATTENTION ? 0.25 : op == TN_OP_LORA_LINEAR ? 0.5 : 0;
     return site;
 }
 
@@ -73,6 +73,9 @@ void draw_site_add(tn_site *site, uint64_t feature)
         {TN_HAS_ALIBI, {0}, {0}, TN_NUM_ALPHA, 0.5},
         {TN_HAS_STEP_LIMITS, {0}, {0}, TN_NUM_LEAST, 0.5}, /* which some steps lie without            */
         {TN_HAS_STEP_LIMITS, {0}, {0}, TN_NUM_LIMIT, 1},
+        {TN_HAS_ADAPTER, {TN_DIM_RANK, TN_DIM_RANK_DOWN}, {3, 2}, TN_NUM_SCALE, 0.5},
+        {TN_HAS_ADAPTER, {0}, {0}, TN_NUM_SCALE_DOWN, 0.25},
+        {TN_HAS_DROPOUT, {0}, {0}, TN_NUM_DROPOUT, 0.25},
     };
     site->features |= feature;
     if (feature & TN_HAS_GROUPS && site->op == TN_OP_RMS_NORM) { /* groups of a row, none of which is chosen */
@@ -99,11 +102,18 @@ void draw_site_add(tn_site *site, uint64_t feature)
 
 /* ---- parameters ------------------------------------------------------------------------------------------------ */
 
+/* Factors of an adapter beside gate or up, instead of which one beside both is drawn. */
+static bool is_other_choice(tn_role role)
+{
+    return role == TN_ROLE_A_OF(TN_ROLE_GATE) || role == TN_ROLE_B_OF(TN_ROLE_GATE) ||
+           role == TN_ROLE_A_OF(TN_ROLE_UP) || role == TN_ROLE_B_OF(TN_ROLE_UP);
+}
+
 /* The parameters that the site has; NULL behind the last. */
 static const op_param *next_param(const op_row *row, const tn_site *site, int *at)
 {
     for (; *at < OP_PARAMS && row->param[*at].shape; *at += 1)
-        if (op_is_there(&row->param[*at].when, site))
+        if (op_is_there(&row->param[*at].when, site) && !is_other_choice(row->param[*at].role))
             return &row->param[(*at)++];
     return NULL;
 }

@@ -71,8 +71,9 @@ struct graph_site {
     graph_site *outer;             /* the enclosing site that a kernel may take instead, or NULL             */
     graph_site *part[GRAPH_PARTS]; /* sites that a composed operation is made of, or NULL, see below */
     graph_binding bound;
-    const char *declined; /* why no kernel may have it; NULL: one may                                */
-    bool lacking;         /* nothing performs it: what it needs is not there (lacks.h)                */
+    const char *declined;  /* why no kernel may have it; NULL: one may                                */
+    const char *unadapted; /* why no adapter can be around it; NULL: one can                           */
+    bool lacking;          /* nothing performs it: what it needs is not there (lacks.h)                */
 };
 
 /* A step between the contracts that has numbers or an activation of its own. No kernel takes it, so it is no site of

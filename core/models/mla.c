@@ -164,9 +164,10 @@ static tn_site *build_product(graph_builder *b, const graph_module *m, const tn_
 static void build_products(graph_builder *b, graph_module *m, const mla_spec *spec, tn_tensor *list, mla *a)
 {
     int64_t rows = spec->nope + spec->v;
-    const graph_site *kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL);
+    graph_site *kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL);
     if (!kv_b)
         return;
+    kv_b->unadapted = "its weight is absorbed into queries and values, head by head";
     const tn_tensor *weight = kv_b->site.param[TN_ROLE_WEIGHT].tensors;
     for (int64_t n = 0; n < spec->heads; n++)
         list[n] = build_rows(b, weight, n * rows, spec->nope);

@@ -22,6 +22,9 @@ tn_status rules_routed(const tn_site *site, tn_error *err)
     int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
     if (k > experts)
         return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld of %lld experts", (long long)k, (long long)experts);
+    bool both = site->param[TN_ROLE_A_OF(TN_ROLE_GATE_UP)].count > 0;
+    if (both && (site->param[TN_ROLE_A_OF(TN_ROLE_GATE)].count > 0 || site->param[TN_ROLE_A_OF(TN_ROLE_UP)].count > 0))
+        return tn_fail(err, TN_E_USAGE, site->path, "a_of_gate_up: stands in place of those of gate and of up");
     return rules_act(site, err);
 }
 

@@ -297,7 +297,7 @@ static const op_row rows[] = {
      .composed = true,
      .needs = BIT(TN_AXIS_DTYPE),
      .allows = BIT(TN_AXIS_WEIGHT),
-     .features = TN_HAS_BIAS | TN_HAS_DROPOUT | QUANTISED,
+     .features = TN_HAS_BIAS | TN_HAS_DROPOUT | TN_HAS_ROUNDED_FACTORS | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_OUT) | BIT(TN_DIM_RANK),
      .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_DROPOUT),
      .in = {{.name = "x", .shape = "dTH"}, {.name = "key", .shape = "l2U", .when = WITH(TN_HAS_DROPOUT)}},

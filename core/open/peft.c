@@ -151,7 +151,7 @@ bool peft_has(attaching *t, const graph_module *m, const char *what, int64_t row
     snprintf(wants[0], sizeof wants[0], rows < 0 ? "any" : "%lld", (long long)rows);
     snprintf(wants[1], sizeof wants[1], columns < 0 ? "any" : "%lld", (long long)columns);
     if (!fits)
-        build_fail(t->b, TN_E_INPUT, name, "has shape %s, the model takes [%s, %s] there", has, wants[0], wants[1]);
+        build_fail(t->b, TN_E_INPUT, name, "has shape %s, the model takes [%s,%s] there", has, wants[0], wants[1]);
     else if (!tensor_is_float(tensor.dtype) && tensor.dtype != TN_F64)
         build_fail(t->b, TN_E_INPUT, name, "has dtype %s, expected f32, bf16 or f16", tn_dtype_name(tensor.dtype));
     memcpy(shape, tensor.shape, 2 * sizeof *shape);
@@ -243,6 +243,9 @@ static void attach_linear(attaching *t, graph_site *inner)
     }
     if (t->b->status == TN_OK && !target)
         build_fail(t->b, TN_E_INPUT, names[0], "belongs to no module that target_modules of adapter_config.json names");
+    if (t->b->status == TN_OK && inner->unadapted)
+        build_fail(t->b, t->fresh ? TN_E_USAGE : TN_E_INPUT, names[0], "cannot be: %s; name other modules",
+                   inner->unadapted);
     tn_tensor f[2];
     if (peft_agrees(t, path, names[0], rank, &scale) &&
         peft_new_tensor(t, rank, inner->site.dim[TN_DIM_HIDDEN], &f[0]) &&
@@ -292,13 +295,22 @@ static void refuse_rest(attaching *t)
                    "no module of the model gets an adapter by that; name some, as q_proj,v_proj");
 }
 
+static bool has_experts(const graph *g)
+{
+    for (size_t i = 0; i < g->site_count; i++)
+        if (g->sites[i]->site.op == TN_OP_MOE_EXPERTS)
+            return true;
+    return false;
+}
+
 static void read_and_attach(attaching *t, const char *folder, const tn_lora *lora, const char *model)
 {
     graph_builder *b = t->b;
     char path[4096] = "";
     tn_safetensors *file = NULL;
-    b->status =
-        folder ? peft_config_open(&t->a->config, folder, b->err) : peft_config_make(&t->a->config, lora, model, b->err);
+    b->status = folder ? peft_config_open(&t->a->config, folder, b->err)
+                       : peft_config_make(&t->a->config, lora, model, has_experts(b->graph), b->err);
+    t->seed = t->a->config.seed;
     if (b->status == TN_OK && folder) {
         if (snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder) >= (int)sizeof path)
             build_fail(b, TN_E_INPUT, folder, "the name is too long");

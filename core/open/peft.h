@@ -13,12 +13,15 @@ typedef struct peft_config {
     int64_t rank;
     double alpha, dropout;
     bool rslora;
+    uint64_t seed; /* of what is drawn                                                             */
 } peft_config;
+
+enum { PEFT_LARGEST_RANK = 1 << 20 };
 
 /* Opens FOLDER/adapter_config.json, or what peft would write for a fresh adapter of a folder's model. What is not
  * supported is an error that names the key. peft_config.c */
 tn_status peft_config_open(peft_config *c, const char *folder, tn_error *err);
-tn_status peft_config_make(peft_config *c, const tn_lora *lora, const char *model, tn_error *err);
+tn_status peft_config_make(peft_config *c, const tn_lora *lora, const char *model, bool mixture, tn_error *err);
 void peft_config_close(peft_config *c);
 
 /* Whether the module of that path has factors; linear: its class is one of those that "all-linear" means. False after

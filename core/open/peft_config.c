@@ -2,6 +2,7 @@
  * computed and has none. */
 #include "open/peft.h"
 
+#include "base/json_memory.h"
 #include "base/structs.h"
 
 #include <jansson.h>
@@ -76,7 +77,7 @@ static tn_status read(peft_config *a, tn_error *err)
     tn_status status = TN_OK;
     config_reader c = config_root(a->file, &status, err);
     refuse_others(&c);
-    a->rank = config_i64(&c, "r", 8, 1, 1 << 20);
+    a->rank = config_i64(&c, "r", 8, 1, PEFT_LARGEST_RANK);
     a->alpha = config_f64(&c, "lora_alpha", 8);
     a->dropout = config_f64(&c, "lora_dropout", 0);
     a->rslora = config_bool(&c, "use_rslora", false);
@@ -101,23 +102,74 @@ tn_status peft_config_open(peft_config *a, const char *folder, tn_error *err)
     return read(a, err);
 }
 
-/* "all", an expression, or names between commas. */
-static json_t *targets_of(const char *text)
+/* The names of experts' projections are those of parameters today, of which gate and up are one. */
+static const char *parameter_of(const char *name, size_t length)
 {
-    if (!text || !strcmp(text, "all"))
-        return json_string("all-linear");
-    if (strpbrk(text, "\\*+?()[]{}|^$"))
-        return json_string(text);
-    json_t *list = json_array();
-    for (const char *at = text, *end; *at; at = *end ? end + 1 : end) {
-        end = at + strcspn(at, ",");
-        if (end > at)
-            json_array_append_new(list, json_stringn(at, (size_t)(end - at)));
-    }
-    return list;
+    static const char *const names[][2] = {
+        {"gate_proj", "gate_up_proj"}, {"up_proj", "gate_up_proj"}, {"down_proj", "down_proj"}};
+    for (int i = 0; i < 3; i++)
+        if (strlen(names[i][0]) == length && !strncmp(names[i][0], name, length))
+            return names[i][1];
+    return NULL;
 }
 
-tn_status peft_config_make(peft_config *a, const tn_lora *given, const char *model, tn_error *err)
+/* "all", an expression, or names between commas. Of a mixture the names of experts' projections become parameters, and
+ * no dense layer has them any more, as peft does it. */
+static void add_targets(json_t *root, const char *text, bool mixture)
+{
+    json_t *list = json_array(), *parameters = json_object();
+    bool all = !text || !strcmp(text, "all"), expression = !all && strpbrk(text, "\\*+?()[]{}|^$");
+    for (const char *at = all || expression ? "" : text, *end; *at; at = *end ? end + 1 : end) {
+        end = at + strcspn(at, ",");
+        const char *parameter = mixture ? parameter_of(at, (size_t)(end - at)) : NULL;
+        if (parameter)
+            json_object_set_new(parameters, parameter, json_true());
+        else if (end > at)
+            json_array_append_new(list, json_stringn(at, (size_t)(end - at)));
+    }
+    if (all || expression) {
+        json_decref(list);
+        list = json_string(all ? "all-linear" : text);
+    }
+    json_object_set_new(root, "target_modules", list);
+    if (json_object_size(parameters) > 0) {
+        const char *name;
+        json_t *value, *names = json_array();
+        json_object_foreach (parameters, name, value)
+            json_array_append_new(names, json_string(name));
+        json_object_set_new(root, "target_parameters", names);
+    }
+    json_decref(parameters);
+}
+
+/* Factors that gate and up share have the rank of both. */
+static void add_patterns(json_t *root, int64_t rank, double alpha)
+{
+    static const char pattern[] = ".*\\.gate_up_proj";
+    json_object_set_new(root, "rank_pattern", json_pack("{s:I}", pattern, (json_int_t)(2 * rank)));
+    json_object_set_new(root, "alpha_pattern", json_pack("{s:f}", pattern, 2 * alpha));
+}
+
+static char *text_of(const tn_lora *lora, const char *model, bool mixture)
+{
+    json_memory_watch();
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:f, s:s, s:b}", "peft_type", "LORA", "task_type", "CAUSAL_LM",
+                  "base_model_name_or_path", model, "r", (json_int_t)lora->rank, "lora_alpha", lora->alpha,
+                  "use_rslora", lora->rslora, "lora_dropout", lora->dropout, "bias", "none", "inference_mode", 1);
+    if (root)
+        add_targets(root, lora->targets, mixture);
+    if (json_object_get(root, "target_parameters"))
+        add_patterns(root, lora->rank, lora->alpha);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    json_decref(root);
+    if (!json_memory_failed())
+        return text;
+    free(text);
+    return NULL;
+}
+
+tn_status peft_config_make(peft_config *a, const tn_lora *given, const char *model, bool mixture, tn_error *err)
 {
     tn_lora lora;
     *a = (peft_config){0};
@@ -126,16 +178,12 @@ tn_status peft_config_make(peft_config *a, const tn_lora *given, const char *mod
         return status;
     lora.rank = lora.rank ? lora.rank : 8;
     lora.alpha = lora.alpha != 0 ? lora.alpha : 2.0 * (double)lora.rank;
-    if (lora.rank < 1 || lora.rank > 1 << 20 || !isfinite(lora.alpha) || !(lora.dropout >= 0 && lora.dropout < 1))
+    if (lora.rank < 1 || lora.rank > PEFT_LARGEST_RANK || !isfinite(lora.alpha) ||
+        !(lora.dropout >= 0 && lora.dropout < 1))
         return tn_fail(err, TN_E_USAGE, "tn_lora", "rank %lld, alpha %g, dropout %g: out of range",
                        (long long)lora.rank, lora.alpha, lora.dropout);
-    json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:f, s:o, s:s, s:b}", "peft_type", "LORA", "task_type",
-                             "CAUSAL_LM", "base_model_name_or_path", model, "r", (json_int_t)lora.rank, "lora_alpha",
-                             lora.alpha, "use_rslora", lora.rslora, "lora_dropout", lora.dropout, "target_modules",
-                             targets_of(lora.targets), "bias", "none", "inference_mode", 1);
-    a->text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (!a->text)
+    a->seed = lora.seed;
+    if (!(a->text = text_of(&lora, model, mixture)))
         return tn_fail(err, TN_E_MEMORY, "tn_lora", "out of memory, or a text in it is no UTF-8");
     if (!(a->file = config_open_text(FILE_NAME, a->text, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;

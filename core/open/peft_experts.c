@@ -85,6 +85,28 @@ static void stacked(attaching *t, graph_site *s, const char *prefix)
                (long long)s->site.dim[TN_DIM_INTER]);
 }
 
+/* A new pair, where target_parameters names the stack. */
+static void make_stacked(attaching *t, graph_site *s, const char *prefix, tn_role role, const char *parameter)
+{
+    config_reader c = config_root(t->a->config.file, &t->b->status, t->b->err);
+    int64_t experts = s->site.dim[TN_DIM_EXPERTS], named = 0;
+    char module[PEFT_NAME / 2], path[PEFT_NAME], names[2][PEFT_NAME];
+    for (int64_t i = 0, n = config_list(&c, "target_parameters"); i < n && t->b->status == TN_OK; i++)
+        named += !strcmp(config_list_str(&c, "target_parameters", i), parameter);
+    if (t->b->status != TN_OK || named == 0)
+        return;
+    build_published(t->b, s->module->path, module, sizeof module);
+    snprintf(path, sizeof path, "%s.%s", module, parameter);
+    for (int i = 0; i < 2; i++)
+        snprintf(names[i], sizeof names[i], "%s.%slora_%c.weight", module, prefix, "AB"[i]);
+    peft_scale scale = peft_scale_of(&t->a->config, path, &t->b->status, t->b->err);
+    tn_tensor f[2];
+    if (t->b->status == TN_OK && peft_new_tensor(t, scale.rank * experts, width_of(s, role, false), &f[0]) &&
+        peft_new_tensor(t, width_of(s, role, true), scale.rank * experts, &f[1]) &&
+        peft_fill(t, names[0], PEFT_A, &f[0]) && peft_fill(t, names[1], PEFT_B, &f[1]))
+        set_factors(t, s, role, f, scale);
+}
+
 /* ---- a pair for each expert ------------------------------------------------------------------------------- */
 
 typedef struct one {
@@ -174,8 +196,11 @@ void peft_experts(attaching *t, graph_site *s)
 {
     static const char *const names[][3] = {{"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
     static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_DOWN};
-    if (t->fresh) /* linear layers alone, as "all-linear" means it today                                */
+    if (t->fresh) {
+        make_stacked(t, s, "base_layer.", TN_ROLE_GATE_UP, "gate_up_proj");
+        make_stacked(t, s, "", TN_ROLE_DOWN, "down_proj");
         return;
+    }
     stacked(t, s, "base_layer.");
     stacked(t, s, "");
     for (int i = 0; i < 2; i++)

@@ -79,39 +79,48 @@ static tn_tensor seen(composer *c)
 
 /* ---- the two factors ------------------------------------------------------------------------------- */
 
-/* A or B as a product of its own. */
-static tn_site factor(const tn_site *site, tn_role role, int64_t in, int64_t out)
+/* A or B as a product of its own, whose weight is *w. */
+static tn_site factor(const tn_site *site, const tn_tensor *w)
 {
     tn_site f = {.size = sizeof f,
                  .op = TN_OP_LINEAR,
                  .path = site->path,
                  .class_name = "Linear",
                  .model_type = site->model_type};
-    f.param[TN_ROLE_WEIGHT] = site->param[role];
-    f.meaning[TN_AXIS_DTYPE] = f.meaning[TN_AXIS_WEIGHT] = (int32_t)site->param[role].tensors->dtype;
-    f.dim[TN_DIM_HIDDEN] = in;
-    f.dim[TN_DIM_OUT] = out;
+    f.param[TN_ROLE_WEIGHT] = (tn_param){w, 1};
+    f.meaning[TN_AXIS_DTYPE] = f.meaning[TN_AXIS_WEIGHT] = (int32_t)w->dtype;
+    f.dim[TN_DIM_HIDDEN] = w->shape[1];
+    f.dim[TN_DIM_OUT] = w->shape[0];
     return f;
 }
 
 typedef struct factors {
+    tn_tensor weight[2];
     tn_site a, b;
-    tn_dtype type;
-    int64_t rank;
 } factors;
 
-static factors factors_of(const tn_site *site)
+/* Copies in the model's type, where products are in that. */
+static void factors_open(composer *c, factors *f)
 {
-    int64_t rank = site->dim[TN_DIM_RANK];
-    return (factors){factor(site, TN_ROLE_A_OF(TN_ROLE_WEIGHT), site->dim[TN_DIM_HIDDEN], rank),
-                     factor(site, TN_ROLE_B_OF(TN_ROLE_WEIGHT), rank, site->dim[TN_DIM_OUT]),
-                     site->param[TN_ROLE_A_OF(TN_ROLE_WEIGHT)].tensors->dtype, rank};
+    const tn_site *site = c->call->site;
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    for (int i = 0; i < 2; i++) {
+        tn_role role = i ? TN_ROLE_B_OF(TN_ROLE_WEIGHT) : TN_ROLE_A_OF(TN_ROLE_WEIGHT);
+        const tn_tensor *t = site->param[role].tensors;
+        f->weight[i] = *t;
+        if (!(site->features & TN_HAS_ROUNDED_FACTORS) || t->dtype == dtype)
+            continue;
+        f->weight[i] = compose_take_as(c, dtype, t->shape[0], t->shape[1]);
+        compose_eagerly(c, TN_OP_COPY, NULL, RUN_TENSORS(t), RUN_TENSORS(&f->weight[i]));
+    }
+    f->a = factor(site, &f->weight[0]);
+    f->b = factor(site, &f->weight[1]);
 }
 
 /* s A x: the factor goes where the fewest elements are. */
 static tn_tensor through_a(composer *c, const factors *f, const tn_tensor *x)
 {
-    tn_tensor h = compose_take_as(c, f->type, x->shape[0], f->rank);
+    tn_tensor h = compose_take_as(c, f->weight[0].dtype, x->shape[0], f->weight[0].shape[0]);
     compose_eagerly(c, TN_OP_LINEAR, &f->a, RUN_TENSORS(x), RUN_TENSORS(&h));
     compose_eagerly(c, TN_OP_SCALE, c->call->site, RUN_TENSORS(&h), RUN_TENSORS(&h));
     return h;
@@ -120,10 +129,11 @@ static tn_tensor through_a(composer *c, const factors *f, const tn_tensor *x)
 void compose_lora(composer *c)
 {
     const tn_tensor *y = &c->call->out[0];
-    const factors f = factors_of(c->call->site);
+    factors f;
+    factors_open(c, &f);
     compose_linear(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &c->call->in[0], y);
     const tn_tensor x = seen(c), h = through_a(c, &f, &x);
-    const tn_tensor more = compose_take_as(c, f.type, y->shape[0], y->shape[1]);
+    const tn_tensor more = compose_take_as(c, f.weight[1].dtype, y->shape[0], y->shape[1]);
     compose_eagerly(c, TN_OP_LINEAR, &f.b, RUN_TENSORS(&h), RUN_TENSORS(&more));
     compose_add(c, y, &more, y);
 }
@@ -166,14 +176,15 @@ static void inner_backward(composer *c, const tn_tensor *dy, const tn_tensor *dx
 void compose_lora_backward(composer *c)
 {
     const tn_call *call = c->call;
-    const factors f = factors_of(call->site);
+    factors f;
     tn_tensor dx = call->grads->in[0], dy = call->grads->out[0];
     int64_t tokens = call->in[0].shape[0];
     if (!dx.data)
         dx = tn_tensor_dense(NULL, call->in[0].dtype, 2, call->in[0].shape);
     if (!dy.data)
         dy = tn_tensor_dense(NULL, call->in[0].dtype, 2, (int64_t[]){tokens, call->site->dim[TN_DIM_OUT]});
-    const tn_tensor x = seen(c), h = through_a(c, &f, &x), dh = compose_take_as(c, f.type, tokens, f.rank);
+    factors_open(c, &f);
+    const tn_tensor x = seen(c), h = through_a(c, &f, &x), dh = compose_take_as(c, h.dtype, tokens, h.shape[1]);
     tn_tensor more = compose_take(c, tokens, x.shape[1]);
     if (!dx.data)
         more.data = NULL;

@@ -12,6 +12,7 @@ typedef struct optimiser {
     float *first, *second; /* NULL before the first step                                          */
     size_t bytes;          /* of each                                                             */
     int64_t steps;
+    int64_t drawn; /* backward calls in which an adapter dropped something                         */
 } optimiser;
 
 /* Zero moments, where there are none yet. */

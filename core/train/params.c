@@ -46,7 +46,7 @@ static bool param_of(const shards *weights, size_t index, tn_dtype otherwise, tr
 /* A factor of an adapter. They decay: their names say neither bias nor norm. */
 static bool param_of_adapter(const tn_tensor *t, train_param *p)
 {
-    *p = (train_param){.data = t->data, .dtype = t->dtype, .decays = true};
+    *p = (train_param){.name = "", .data = t->data, .dtype = t->dtype, .decays = true};
     p->bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype);
     return true;
 }
@@ -66,6 +66,18 @@ static void params_drop_shared(train_params *p)
     p->count = kept;
 }
 
+static train_param *find(const train_params *p, const char *address);
+
+/* Factors that experts share have the name of the first one's. */
+static void name_factors(train_params *p)
+{
+    for (size_t i = 0; p->adapter && i < p->adapter->view_count; i++) {
+        train_param *of = find(p, p->adapter->views[i].tensor.data);
+        if (of && !of->name[0])
+            of->name = p->adapter->views[i].name;
+    }
+}
+
 tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_error *err)
 {
     const peft_adapter *adapter = model->adapter;
@@ -78,6 +90,7 @@ tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_e
                             : param_of(model->weights, i, model->dtype, &p->at[p->count]);
     qsort(p->at, p->count, sizeof *p->at, by_address);
     params_drop_shared(p);
+    name_factors(p);
     for (size_t i = 0; i < p->count; i++)
         p->bytes += p->at[i].bytes / tn_dtype_size(p->at[i].dtype) * sizeof(float);
     p->sums = reserved_new(p->bytes + 1);

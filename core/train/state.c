@@ -1,7 +1,7 @@
-/* What a training goes on from, as a .safetensors file: "steps", the number of those that were taken, and of each
- * parameter "value.NAME", "first.NAME" and "second.NAME", itself and its moments in the type that they are trained in,
- * as they lie in memory, flat. What no
- * step has changed is the model's: its "value.NAME" has no elements. */
+/* What a training goes on from, as a .safetensors file: "steps", the number of those that were taken and of the calls
+ * in which something was dropped, and of each parameter "value.NAME", "first.NAME" and "second.NAME", itself and its
+ * moments in the type that they are trained in, as they lie in memory, flat. What no step has changed is the model's:
+ * its "value.NAME" has no elements. */
 #include "train/state.h"
 
 #include "base/tensor.h"
@@ -37,7 +37,7 @@ static tn_status add(tn_named_tensor *to, char **name, int kind, const train_par
 tn_status state_save(const train_params *params, const optimiser *o, const char *file, tn_error *err)
 {
     size_t count = 0;
-    int64_t steps = o->steps;
+    int64_t steps[2] = {o->steps, o->drawn};
     tn_named_tensor *tensors = calloc(KINDS * params->count + 1, sizeof *tensors);
     char **names = calloc(KINDS * params->count + 1, sizeof *names);
     tn_status status = tensors && names ? TN_OK : tn_fail(err, TN_E_MEMORY, file, "out of memory for its list");
@@ -49,7 +49,7 @@ tn_status state_save(const train_params *params, const optimiser *o, const char 
             status = add(&tensors[count], &names[count], kind, p, data[kind], p->trained, err);
     }
     if (status == TN_OK) {
-        tensors[count] = (tn_named_tensor){"steps", tn_tensor_dense(&steps, TN_I64, 1, (int64_t[]){1})};
+        tensors[count] = (tn_named_tensor){"steps", tn_tensor_dense(steps, TN_I64, 1, (int64_t[]){2})};
         status = tn_safetensors_write(file, tensors, count + 1, err);
     }
     for (size_t i = 0; names && i < count; i++)
@@ -125,14 +125,15 @@ static tn_status check_rest(const tn_safetensors *state, const char *file, const
     return TN_OK;
 }
 
-static tn_status read_steps(const tn_safetensors *state, const char *file, int64_t *steps, tn_error *err)
+static tn_status read_steps(const tn_safetensors *state, const char *file, int64_t steps[2], tn_error *err)
 {
     tn_tensor t;
-    if (!tn_safetensors_get(state, "steps", &t) || t.dtype != TN_I64 || tn_tensor_count(&t) != 1)
+    if (!tn_safetensors_get(state, "steps", &t) || t.dtype != TN_I64 || tn_tensor_count(&t) != 2)
         return tn_fail(err, TN_E_INPUT, file, "is no state of a training: it has no 'steps'");
-    memcpy(steps, t.data, sizeof *steps);
-    if (*steps < 0 || *steps > INT64_C(1) << 53)
-        return tn_fail(err, TN_E_INPUT, file, "'steps' is %lld", (long long)*steps);
+    memcpy(steps, t.data, 2 * sizeof *steps);
+    for (int i = 0; i < 2; i++)
+        if (steps[i] < 0 || steps[i] > INT64_C(1) << 53)
+            return tn_fail(err, TN_E_INPUT, file, "'steps' holds %lld", (long long)steps[i]);
     return TN_OK;
 }
 
@@ -153,7 +154,7 @@ static void take(train_param *p, const train_params *params, const optimiser *o,
 
 tn_status state_load(train_params *params, optimiser *o, const tn_model *model, const char *file, tn_error *err)
 {
-    int64_t steps = 0;
+    int64_t steps[2] = {0};
     size_t count = 1;
     tn_error why = TN_ERROR_INIT;
     tn_safetensors *state = tn_safetensors_open(file, &why);
@@ -162,7 +163,7 @@ tn_status state_load(train_params *params, optimiser *o, const tn_model *model, 
     found *all = calloc(params->count + 1, sizeof *all);
     tn_status status = all ? TN_OK : tn_fail(err, TN_E_MEMORY, file, "out of memory for its list");
     if (status == TN_OK)
-        status = read_steps(state, file, &steps, err);
+        status = read_steps(state, file, steps, err);
     if (status == TN_OK)
         status = find_all(state, file, params, all, &count, err);
     if (status == TN_OK)
@@ -177,7 +178,8 @@ tn_status state_load(train_params *params, optimiser *o, const tn_model *model, 
         params_clear(params);
         for (size_t i = 0; i < params->count; i++)
             take(&params->at[i], params, o, model, &all[i]);
-        o->steps = steps;
+        o->steps = steps[0];
+        o->drawn = steps[1];
         status = tn_safetensors_check(state, err);
     }
     free(all);

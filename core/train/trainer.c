@@ -51,6 +51,17 @@ static tn_status open_parts(tn_trainer *t, tn_error *err)
     return status;
 }
 
+/* In mixed precision an adapter's factors act in the model's type, as under autocast, else in f32. */
+static void round_factors(const tn_model *model, bool rounded)
+{
+    const graph *g = model->target.graph;
+    for (size_t i = 0; i < g->site_count; i++)
+        if (g->sites[i]->site.op == TN_OP_LORA_LINEAR) {
+            uint64_t *features = &g->sites[i]->site.features;
+            *features = rounded ? *features | TN_HAS_ROUNDED_FACTORS : *features & ~TN_HAS_ROUNDED_FACTORS;
+        }
+}
+
 tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_error *err)
 {
     tn_train_options options = {.size = sizeof options};
@@ -83,6 +94,7 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
         : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
                             : open_parts(t, err);
     if (status == TN_OK) {
+        round_factors(model, t->masters && model->dtype != TN_F32);
         guest_watch_open(&t->watch, model->target.device, model->target.graph);
         return t;
     }
@@ -253,6 +265,7 @@ static void head(tn_trainer *t, graph_run *r, int64_t first, int64_t rows, const
 {
     size_t mark = arena_mark(r->arena), calls = t->tape.count;
     tn_tensor x = steps_part(&r->result, 0, first, rows);
+    r->first_row = first;
     tn_tensor logits = t->model->flow->logits(r, t->model->arch_state, &x);
     if (r->status != TN_OK)
         return;
@@ -294,6 +307,18 @@ static tn_status check_calls(tn_trainer *t, const tn_train_texts *texts, int64_t
     return model_check_calls(t->model, 1, tokens, longest, err);
 }
 
+/* What an adapter drops in this call; 0: nothing. */
+static uint64_t noise_of(tn_trainer *t)
+{
+    const peft_adapter *a = t->model->adapter;
+    if (!a || a->config.dropout == 0)
+        return 0;
+    uint64_t z = (a->config.seed + 1) * UINT64_C(0xd1342543de82ef95) +
+                 (uint64_t)++t->optimiser.drawn * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return (z ^ z >> 32) | 1;
+}
+
 static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tape *tape, tn_train_loss *loss,
                      tn_error *err)
 {
@@ -303,6 +328,7 @@ static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens,
     tape_reset(&t->tape);
     t->tape.tokens = t->in.device_ids;
     t->tape.padding = t->shape->padding;
+    t->tape.noise = tape ? noise_of(t) : 0;
     tn_status status = enter(t, texts, tokens, &r);
     if (status != TN_OK || divisor == 0)
         return status;

@@ -121,6 +121,8 @@ typedef enum tn_layout {
 #define TN_HAS_F32_RESULT (UINT64_C(1) << 28)     /* scan: y is f32 and not rounded                    */
 #define TN_HAS_ADAPTER (UINT64_C(1) << 29)        /* experts: TN_ROLE_A_OF, B_OF; MLP, block: inside it   */
 #define TN_HAS_DROPOUT (UINT64_C(1) << 30)        /* LORA_LINEAR: an input says what A does not see     */
+#define TN_HAS_ROUNDED_FACTORS                                                                                         \
+    (UINT64_C(1) << 31) /* LORA_LINEAR: A and B are rounded to the dtype, as under autocast */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */

@@ -99,11 +99,11 @@ typedef enum tn_op {
     TN_OP_SELECTIVE_SCAN = 16,
     /* in x [T,in], with TN_HAS_DROPOUT key [2] i64; out y [T,out] = rnd(rnd(x weight^T + bias) + s B (A d(x))), where s
      * is TN_NUM_SCALE, A [r,in] TN_ROLE_A_OF(TN_ROLE_WEIGHT), B [out,r] TN_ROLE_B_OF(TN_ROLE_WEIGHT), r TN_DIM_RANK.
-     * A and B are of one type, in which s A d(x) and B of that are rounded. d(x) is x; with TN_HAS_DROPOUT, where key
-     * has data, each element of x is 0 with probability p, TN_NUM_DROPOUT, and divided by 1 - p else: element i of row
-     * t is kept where bits 40 to 63 of mix(key[0] + 0x9e3779b97f4a7c15 (1 + (key[1] + t) in + i)) are at least p 2^24,
-     * mix(z): z = (z ^ z >> 30) 0xbf58476d1ce4e5b9, z = (z ^ z >> 27) 0x94d049bb133111eb, z ^ z >> 31 (unsigned, 64
-     * bits). */
+     * A and B are of one type, in which s A d(x) and B of that are rounded; with TN_HAS_ROUNDED_FACTORS all that in dt,
+     * A and B rounded to it. d(x) is x; with TN_HAS_DROPOUT, where key has data, each element of x is 0 with
+     * probability p, TN_NUM_DROPOUT, and divided by 1 - p else: element i of row t is kept where bits 40 to 63 of
+     * mix(key[0] + 0x9e3779b97f4a7c15 (1 + (key[1] + t) in + i)) are at least p 2^24, mix(z): z = (z ^ z >> 30)
+     * 0xbf58476d1ce4e5b9, z = (z ^ z >> 27) 0x94d049bb133111eb, z ^ z >> 31 (unsigned, 64 bits). */
     TN_OP_LORA_LINEAR = 17,
     /* Named for later: nothing performs these yet, and kernels for them are refused. */
     TN_OP_ATTENTION_LAYER = 12,

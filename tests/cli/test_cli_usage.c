@@ -10,7 +10,8 @@
 #include <tenon/tenon.h>
 
 static const char *const names[] = {"run",        "kernels",  "check", "inspect", "verify",   "logits", "bench",
-                                    "perplexity", "tokenize", "chat",  "cache",   "quantize", "embed",  "train"};
+                                    "perplexity", "tokenize", "chat",  "cache",   "quantize", "embed",  "train",
+                                    "merge"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* ---- help ------------------------------------------------------------------------------------- */
@@ -42,6 +43,7 @@ START_TEST(program_help_lists_every_command)
                                  "quantize ",
                                  "embed ",
                                  "train ",
+                                 "merge ",
                                  "--config ",
                                  "--threads ",
                                  "Exit status: 0 done; 1 internal; 2 usage; 3",
@@ -149,6 +151,7 @@ static const wrong_line wrong_lines[] = {
     {{"logits", "m", "--output", "/tmp/x"}, "no input file given; add --input FILE.safetensors"},
     {{"logits", "m", "--input", "x"}, "no output file given"},
     {{"perplexity", "m"}, "MODEL and FILE are needed; usage: tenon perplexity MODEL FILE"},
+    {{"merge", "m", "a"}, "MODEL, ADAPTER and OUT are needed; usage: tenon merge MODEL ADAPTER OUT"},
     {{"quantize", "m"}, "MODEL and OUT are needed; usage: tenon quantize MODEL OUT --type TYPE [--imatrix FILE]"},
     {{"quantize", "m", "o"}, "tenon: quantize: --type is needed; see tenon quantize --help"},
     {{"quantize", "m", "o", "--type=Q4_0"}, "tenon: quantize: o: the file's name must end in .gguf"},
