@@ -17,7 +17,10 @@ typedef struct columns {
 } columns;
 
 /* Stands for a module's name in the line of the site around its own. */
-#define OUTER_NAME "  + residual"
+static const char *outer_name(const tn_site_report *outer)
+{
+    return outer->site->op == TN_OP_LORA_LINEAR ? "  + adapter" : "  + residual";
+}
 
 static void widen(int *width, size_t length)
 {
@@ -67,7 +70,7 @@ static void add_line(const describe_view *view, columns *c, const graph_module *
         widen(&c->class_name, strlen(m->class_name));
         widen(&c->weights, length ? length + 2 : 0);
         if (outer)
-            widen(&c->name, 2 * (size_t)depth + strlen(OUTER_NAME));
+            widen(&c->name, 2 * (size_t)depth + strlen(outer_name(outer)));
         return;
     }
     text_add(c->out, "%*s%s%s%*s", 2 * depth, "", prefix, name, c->name - (int)width + 2, "");
@@ -82,7 +85,7 @@ static void add_line(const describe_view *view, columns *c, const graph_module *
     else
         text_add(c->out, "\n");
     if (outer) {
-        text_add(c->out, "%*s%-*s%*s", 2 * depth, "", c->name + 2 - 2 * depth, OUTER_NAME,
+        text_add(c->out, "%*s%-*s%*s", 2 * depth, "", c->name + 2 - 2 * depth, outer_name(outer),
                  c->class_name + 2 + c->weights, "");
         add_site(view, outer, 2 * depth + 4, c->out);
     }

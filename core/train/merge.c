@@ -1,4 +1,5 @@
-/* W + s B A for every product that an adapter is beside, of experts for each of them. */
+/* W + s B A for every product that an adapter is beside, of experts for each of them. In f32 and rounded once, but
+ * where peft rounds twice. */
 #include "train/merge.h"
 
 #include "base/convert.h"
@@ -13,9 +14,11 @@ typedef struct target {
     const float *a, *b; /* a [rank, in] dense; b element (o, k) at o b_row + k b_column              */
     int64_t rank, b_row, b_column;
     double scale;
+    bool twice; /* s B A is rounded before it is added                                               */
 } target;
 
 typedef struct merging {
+    const peft_adapter *adapter;
     char *copy; /* of bytes from at on; NULL: only looks whether there is anything                   */
     const char *at;
     size_t bytes;
@@ -35,8 +38,14 @@ static void merge_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             float sum = 0, value;
             for (int64_t k = 0; k < t->rank; k++)
                 sum += t->b[o * t->b_row + k * t->b_column] * t->a[k * t->in + i];
+            sum *= (float)t->scale;
+            if (t->twice) {
+                uint32_t bits = 0;
+                convert_from_f32(&sum, t->w->dtype, &bits, 1);
+                convert_to_f32(&bits, t->w->dtype, &sum, 1);
+            }
             convert_to_f32(w, t->w->dtype, &value, 1);
-            value += (float)t->scale * sum;
+            value += sum;
             convert_from_f32(&value, t->w->dtype, w, 1);
         }
 }
@@ -55,9 +64,29 @@ static void merge_linear(merging *m, const tn_site *s)
 {
     const tn_tensor *w = s->param[TN_ROLE_WEIGHT].tensors, *a = s->param[TN_ROLE_A_OF(TN_ROLE_WEIGHT)].tensors;
     const tn_tensor *b = s->param[TN_ROLE_B_OF(TN_ROLE_WEIGHT)].tensors;
-    const target t = {w,       w->data,     w->shape[0],  w->shape[1], w->stride[0],        w->stride[1], a->data,
-                      b->data, a->shape[0], b->stride[0], 1,           s->num[TN_NUM_SCALE]};
+    const target t = {.w = w,
+                      .at = w->data,
+                      .out = w->shape[0],
+                      .in = w->shape[1],
+                      .stride_o = w->stride[0],
+                      .stride_i = w->stride[1],
+                      .a = a->data,
+                      .b = b->data,
+                      .rank = a->shape[0],
+                      .b_row = b->stride[0],
+                      .b_column = 1,
+                      .scale = s->num[TN_NUM_SCALE]};
     merge_target(m, &t);
+}
+
+/* Does the file have the factors of all experts in one tensor? peft adds those to a parameter in the parameter's type.
+ */
+static bool is_stacked(const peft_adapter *a, const tn_tensor *b)
+{
+    for (size_t i = 0; i < a->view_count; i++)
+        if (a->views[i].tensor.data == b->data)
+            return a->views[i].tensor.shape[1] == b->shape[1];
+    return false;
 }
 
 /* `count` outputs of every expert, from `first` on of a parameter, which are those of the factors from `from` on. */
@@ -68,6 +97,7 @@ static void merge_outputs(merging *m, const tn_site *s, tn_role factors, tn_role
     const tn_param *p = &s->param[role];
     int64_t experts = s->dim[TN_DIM_EXPERTS], rank = a->shape[0] / experts;
     int32_t layout = s->meaning[TN_AXIS_LAYOUT];
+    bool stacked = is_stacked(m->adapter, b);
     for (int64_t e = 0; e < experts; e++) {
         const tn_tensor *w = layout == TN_LAYOUT_EXPERT_LIST ? &p->tensors[e] : p->tensors;
         int d = w->ndim - 2, out = layout == TN_LAYOUT_STACKED_IO || layout == TN_LAYOUT_PAIRS_IO ? d + 1 : d;
@@ -83,6 +113,7 @@ static void merge_outputs(merging *m, const tn_site *s, tn_role factors, tn_role
                           .rank = rank,
                           .b_row = b->stride[0],
                           .b_column = experts,
+                          .twice = stacked,
                           .scale = s->num[role == TN_ROLE_DOWN ? TN_NUM_SCALE_DOWN : TN_NUM_SCALE]};
         merge_target(m, &t);
     }
@@ -120,13 +151,13 @@ static void merge_sites(const tn_model *model, merging *m)
 
 void merge_into(const tn_model *model, const char *at, size_t bytes, char *copy)
 {
-    merging m = {.copy = copy, .at = at, .bytes = bytes};
+    merging m = {.adapter = model->adapter, .copy = copy, .at = at, .bytes = bytes};
     merge_sites(model, &m);
 }
 
 bool merge_touches(const tn_model *model, const char *at, size_t bytes)
 {
-    merging m = {.at = at, .bytes = bytes};
+    merging m = {.adapter = model->adapter, .at = at, .bytes = bytes};
     merge_sites(model, &m);
     return m.touched;
 }

@@ -5,7 +5,8 @@
 #include "open/model.h"
 
 /* Adds to copy, the values of a tensor that the model has at `at` in memory, what the adapter has beside the products
- * whose weights lie in it: W + s B A in f32, rounded once. */
+ * whose weights lie in it: W + s B A in f32, rounded once. (Factors of a
+ * stacked parameter of experts: s B A is rounded before, as peft does it.) */
 void merge_into(const tn_model *model, const char *at, size_t bytes, char *copy);
 /* Is there anything of that? */
 bool merge_touches(const tn_model *model, const char *at, size_t bytes);

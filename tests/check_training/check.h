@@ -2,6 +2,7 @@
 #ifndef CHECK_TRAINING_H
 #define CHECK_TRAINING_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <tenon/tenon.h>
 
@@ -24,6 +25,7 @@ typedef struct golden {
     const char *rough;        /* of gradients in 16 bits: "bf16", "amp", "pure"                     */
     char model[4096];
     double loss, items, norm, bound;
+    tn_precision precision;
     tn_safetensors *file, *texts_file;
     int64_t *ids, *labels, *lengths, texts;
 } golden;
@@ -39,6 +41,15 @@ void check_spec(options *o, const golden *g, tn_model *model, const char *spec, 
 
 /* Adapters of a case. adapters.c */
 void check_adapters(options *o, const char *folder, const char *name);
+
+/* Factors that were trained against those of the case, within a thousandth of what training changed (change, by name),
+ * and logits of the model with them in its weights. adapters.c */
+void check_factors(options *o, const char *folder, const char *name, const char *spec, const tn_trainer *trainer,
+                   tn_model *model, const json_t *change);
+
+/* Logits of a model whose adapter was merged, against those called PREFIXlogits. adapters.c */
+void check_merged(options *o, const char *name, tn_model *model, const char *what, const tn_safetensors *file,
+                  const char *prefix, double bound);
 
 /* A line for a case, and its count. */
 void check_say(options *o, const char *name, const char *what, const char *spec, bool ok, const char *detail);

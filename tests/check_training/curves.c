@@ -76,6 +76,7 @@ typedef struct curve_run {
     const char *name, *dtype;
     tn_precision precision;
     double decay;
+    const char *adapter; /* or NULL: all weights are trained                                         */
 } curve_run;
 
 /* The largest distance of losses from those of a curve. */
@@ -172,17 +173,23 @@ static void check_run(options *o, const char *folder, const char *name, const ch
 {
     tn_error err = TN_ERROR_INIT;
     const json_t *curve = json_object_get(curves, run->name);
-    const tn_model_options mo = {.size = sizeof mo, .dtype = run->dtype, .training = true};
+    char adapter[4096 + 32];
+    snprintf(adapter, sizeof adapter, "%s/adapter_%s", folder, run->adapter ? run->adapter : "");
+    const tn_model_options mo = {
+        .size = sizeof mo, .dtype = run->dtype, .training = true, .adapter = run->adapter ? adapter : NULL};
     const tn_train_options to = {.size = sizeof to, .precision = run->precision};
     tn_model *model = tn_model_open(weights, &mo, &err);
     tn_trainer *trainer = NULL;
     if (model && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK)
         trainer = tn_trainer_open(model, &to, &err);
     if (trainer)
-        follow(o, name, run, spec, trainer, s, curve, json_object_get(curves, "full.decay0"));
+        follow(o, name, run, spec, trainer, s, curve,
+               json_object_get(curves, run->adapter ? "lora.decay0" : "full.decay0"));
     else
         check_say(o, name, "curve", spec, false, err.message);
-    if (trainer && run->decay > 0)
+    if (trainer && !strcmp(run->name, "lora.decay0"))
+        check_factors(o, folder, name, spec, trainer, model, json_object_get(curve, "change"));
+    if (trainer && run->decay > 0 && !run->adapter)
         compare_weights(o, folder, name, spec, model, curve);
     tn_trainer_close(trainer);
     tn_model_close(model);
@@ -190,10 +197,16 @@ static void check_run(options *o, const char *folder, const char *name, const ch
 
 void check_curves(options *o, const char *folder, const char *name, const char *weights)
 {
-    static const curve_run runs[] = {{"full.decay0", "f32", TN_PRECISION_AUTO, 0},
-                                     {"full.decay0.01", "f32", TN_PRECISION_AUTO, 0.01},
-                                     {"full_amp", "bf16", TN_PRECISION_MIXED, 0},
-                                     {"full_pure", "bf16", TN_PRECISION_PURE, 0}};
+    static const curve_run runs[] = {
+        {.name = "full.decay0", .dtype = "f32"},
+        {.name = "full.decay0.01", .dtype = "f32", .decay = 0.01},
+        {.name = "full_amp", .dtype = "bf16", .precision = TN_PRECISION_MIXED},
+        {.name = "full_pure", .dtype = "bf16", .precision = TN_PRECISION_PURE},
+        {.name = "lora.decay0", .dtype = "f32", .adapter = "zero"},
+        {.name = "lora.decay0.01", .dtype = "f32", .adapter = "zero", .decay = 0.01},
+        {.name = "lora_per_expert.decay0", .dtype = "f32", .adapter = "per_expert"},
+        {.name = "lora_amp", .dtype = "bf16", .precision = TN_PRECISION_MIXED, .adapter = "zero"},
+        {.name = "lora_pure", .dtype = "bf16", .precision = TN_PRECISION_PURE, .adapter = "zero"}};
     static samples s;
     char path[4096 + 32];
     snprintf(path, sizeof path, "%s/curves.json", folder);

@@ -251,9 +251,10 @@ void check_spec(options *o, const golden *g, tn_model *model, const char *spec, 
                                   .count = g->texts,
                                   .divisor = g->items};
     tn_train_loss loss = {.size = sizeof loss};
+    const tn_train_options to = {.size = sizeof to, .precision = f32 ? TN_PRECISION_AUTO : g->precision};
     tn_trainer *trainer = NULL;
     if (tn_apply_kernels(model, o->config, spec, NULL, &err) != TN_OK ||
-        !(trainer = tn_trainer_open(model, NULL, &err)) || tn_trainer_backward(trainer, &texts, &loss, &err) != TN_OK) {
+        !(trainer = tn_trainer_open(model, &to, &err)) || tn_trainer_backward(trainer, &texts, &loss, &err) != TN_OK) {
         snprintf(line, sizeof line, "%s: %s", err.where, err.message);
         say(o, g, spec, false, line);
     } else if (f32) {

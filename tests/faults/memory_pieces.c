@@ -445,6 +445,41 @@ static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+/* A new adapter, a step of it, its files, and a model that reads them and is written with them in its weights. */
+static tn_status adapt(const char *path, uint64_t *sum, tn_error *err)
+{
+    const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {5};
+    const tn_train_texts texts = {.size = sizeof texts, .ids = ids, .labels = ids, .lengths = lengths, .count = 1};
+    const tn_lora lora = {.size = sizeof lora, .rank = 2, .dropout = 0.1, .targets = "q_proj,down_proj"};
+    const tn_model_options fresh = {.size = sizeof fresh, .dtype = "f32", .training = true, .lora = &lora};
+    static int made;
+    char out[PATH_MAX], merged[PATH_MAX], file[PATH_MAX + 32];
+    snprintf(out, sizeof out, "%s/adapter-%d", folder, made);
+    snprintf(merged, sizeof merged, "%s/merged-%d", folder, made++);
+    tn_model *model = tn_model_open(path, &fresh, err);
+    tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
+    const tn_train_step step = {.size = sizeof step, .rate = 1e-3};
+    tn_status status = trainer ? tn_trainer_backward(trainer, &texts, NULL, err) : err->code;
+    if (status == TN_OK)
+        status = tn_trainer_step(trainer, &step, NULL, err);
+    if (status == TN_OK)
+        status = tn_trainer_save_adapter(trainer, out, err);
+    tn_trainer_close(trainer);
+    tn_model_close(model);
+    const tn_model_options again = {.size = sizeof again, .adapter = out};
+    model = status == TN_OK ? tn_model_open(path, &again, err) : NULL;
+    if (status == TN_OK)
+        status = model ? tn_model_merge(model, merged, err) : err->code;
+    tn_model_close(model);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", out);
+    if (status == TN_OK)
+        add_file(sum, file);
+    snprintf(file, sizeof file, "%s/model.safetensors", merged);
+    if (status == TN_OK)
+        add_file(sum, file);
+    return status;
+}
+
 /* A .gguf, and again in the place of the first. */
 static tn_status quantize(const char *path, uint64_t *sum, tn_error *err)
 {
@@ -544,6 +579,7 @@ const piece pieces[] = {
     {.name = "quantize_folder", .path = MODELS "llama", .work = quantize_folder},
     {.name = "multiply", .path = NULL, .work = multiply},
     {.name = "learn", .path = MODELS "llama", .work = learn},
+    {.name = "adapt", .path = MODELS "llama", .work = adapt},
     {.name = "borrow", .path = NULL, .work = piece_borrow, .kernels = true},
 };
 

@@ -15,6 +15,7 @@ int fuzz_safetensors(const uint8_t *data, size_t size);
 int fuzz_quantised(const uint8_t *data, size_t size);
 int fuzz_config(const uint8_t *data, size_t size);
 int fuzz_graph(const uint8_t *data, size_t size);
+int fuzz_adapter(const uint8_t *data, size_t size);
 int fuzz_borrow(const uint8_t *data, size_t size);
 int fuzz_tokenizer(const uint8_t *data, size_t size);
 int fuzz_sentencepiece(const uint8_t *data, size_t size);

@@ -11,11 +11,18 @@ static char fuzz_folder_path[PATH_MAX];
 
 static void fuzz_folder_remove(void)
 {
-    static const char *const names[] = {"config.json",       "generation_config.json",
-                                        "kernels.json",      "tokenizer.model",
-                                        "data.json",         "data.jsonl",
-                                        "data.txt",          "model.gguf",
-                                        "model.safetensors", "socket"};
+    static const char *const names[] = {"config.json",
+                                        "generation_config.json",
+                                        "kernels.json",
+                                        "tokenizer.model",
+                                        "data.json",
+                                        "data.jsonl",
+                                        "data.txt",
+                                        "model.gguf",
+                                        "model.safetensors",
+                                        "socket",
+                                        "adapter_config.json",
+                                        "adapter_model.safetensors"};
     char path[PATH_MAX + 32];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", fuzz_folder_path, names[i]);

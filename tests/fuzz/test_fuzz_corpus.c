@@ -12,6 +12,7 @@ static const struct {
     {"config", fuzz_config, 10},
     {"quantised", fuzz_quantised, 12},
     {"graph", fuzz_graph, 10},
+    {"adapter", fuzz_adapter, 8},
     {"borrow", fuzz_borrow, 6},
     {"tokenizer", fuzz_tokenizer, 6},
     {"template", fuzz_template, 10},
@@ -30,7 +31,8 @@ static const struct {
 START_TEST(corpus)
 {
     char folder[64];
-    if ((targets[_i].fuzz == fuzz_graph || targets[_i].fuzz == fuzz_borrow) && under_valgrind()) {
+    if ((targets[_i].fuzz == fuzz_graph || targets[_i].fuzz == fuzz_borrow || targets[_i].fuzz == fuzz_adapter) &&
+        under_valgrind()) {
         printf("SKIPPED %s: it takes 64 GiB of addresses or more, which valgrind has not\n", targets[_i].name);
         return;
     }
