@@ -43,3 +43,29 @@ const model_flow *models_flow(const model_arch *arch, const model_wrapper *aroun
 {
     return arch->media || (around && around->vision) ? &multimodal_flow : &decoder_flow;
 }
+
+bool models_balances(const char *model_type)
+{
+    static const char *const types[] = {"ernie4_5_moe",
+                                        "glm4v_moe",
+                                        "gpt_oss",
+                                        "granitemoe",
+                                        "granitemoehybrid",
+                                        "minimax",
+                                        "minimax_m2",
+                                        "mixtral",
+                                        "olmoe",
+                                        "phimoe",
+                                        "qwen2_moe",
+                                        "qwen3_5_moe",
+                                        "qwen3_5_moe_text",
+                                        "qwen3_moe",
+                                        "qwen3_next",
+                                        "qwen3_omni_moe",
+                                        "qwen3_omni_moe_thinker",
+                                        "qwen3_vl_moe"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i], model_type))
+            return true;
+    return false;
+}

@@ -58,6 +58,9 @@ void *models_build(const model_arch *arch, const model_wrapper *around, graph_bu
                    const config_reader *inner);
 const model_flow *models_flow(const model_arch *arch, const model_wrapper *around);
 
+/* Has the type a loss of its routers (load_balancing_loss_func)? models.c */
+bool models_balances(const char *model_type);
+
 /* May a checkpoint of this type hold the tensor although the model of so many layers reads it nowhere? unread.c */
 bool models_leaves(const char *model_type, int64_t layers, const char *name);
 

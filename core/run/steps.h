@@ -123,9 +123,10 @@ typedef struct graph_run {
                          reads the device's memory                            */
     tn_status status;
     tn_error *err;
-    const run_media *media; /* or NULL: tokens alone                                                  */
-    tape *tape;             /* remembers the run, or NULL                                             */
-    int64_t first_row;      /* of the run's tokens: what is computed now begins there (dropout)      */
+    const run_media *media;    /* or NULL: tokens alone                                                  */
+    tape *tape;                /* remembers the run, or NULL                                             */
+    struct run_router *router; /* sees the logits of routers (run/router.h), or NULL                   */
+    int64_t first_row;         /* of the run's tokens: what is computed now begins there (dropout)      */
 } graph_run;
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);

@@ -1,5 +1,6 @@
 /* A forward over texts, their loss, and the way back. */
 #include "train/optimiser.h"
+#include "train/router_loss.h"
 #include "train/save.h"
 #include "train/state.h"
 
@@ -22,6 +23,7 @@ struct tn_trainer {
     arena arena;
     tape tape;
     chunk_inputs in;
+    router_loss router; /* factor 0: none                                                         */
     guest_watch watch;
     run_segment *segment; /* max_tokens                                                            */
     chunk_part *part;
@@ -62,6 +64,11 @@ static void round_factors(const tn_model *model, bool rounded)
         }
 }
 
+static bool is_out_of(double value, double least, double most)
+{
+    return !(value >= least && value <= most); /* NaN is, too                                              */
+}
+
 tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_error *err)
 {
     tn_train_options options = {.size = sizeof options};
@@ -74,6 +81,8 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
             tn_fail(err, TN_E_USAGE, "max_tokens", "is %lld; pass a positive number", (long long)options.max_tokens);
     if (taken == TN_OK && (options.precision < TN_PRECISION_AUTO || options.precision > TN_PRECISION_PURE))
         taken = tn_fail(err, TN_E_USAGE, "precision", "is %d; there is none of that number", (int)options.precision);
+    if (taken == TN_OK && is_out_of(options.router_loss, 0, 1e6))
+        taken = tn_fail(err, TN_E_USAGE, "router_loss", "is %g; pass the factor, or 0", options.router_loss);
     tn_trainer *t = taken == TN_OK ? calloc(1, sizeof *t) : NULL;
     if (taken == TN_OK && !t)
         tn_fail(err, TN_E_MEMORY, "tn_trainer_open", "out of memory");
@@ -83,9 +92,12 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
     t->shape = model->flow->shape(model->arch_state);
     t->max_tokens = options.max_tokens;
     t->threads = tn_thread_count();
+    router_loss_open(&t->router, options.router_loss);
     t->masters = options.precision != TN_PRECISION_PURE;
     tn_status status =
-        options.precision && model->dtype == TN_F32
+        options.router_loss > 0 && !models_balances(model->arch->model_type)
+            ? tn_fail(err, TN_E_USAGE, model->folder, "is a %s, whose routers have no loss", model->arch->model_type)
+        : options.precision && model->dtype == TN_F32
             ? tn_fail(err, TN_E_USAGE, model->folder, "is opened in f32; open it in bf16 for a precision of 16 bits")
         : !model->target.training
             ? tn_fail(err, TN_E_USAGE, model->folder,
@@ -111,6 +123,7 @@ void tn_trainer_close(tn_trainer *t)
     optimiser_close(&t->optimiser);
     params_close(&t->params);
     chunk_close(&t->in);
+    router_loss_close(&t->router);
     free(t->segment);
     free(t->part);
     free(t->lengths);
@@ -330,9 +343,17 @@ static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens,
     t->tape.padding = t->shape->padding;
     t->tape.noise = tape ? noise_of(t) : 0;
     tn_status status = enter(t, texts, tokens, &r);
-    if (status != TN_OK || divisor == 0)
+    if (status != TN_OK || (divisor == 0 && t->router.factor == 0))
         return status;
+    if (t->router.factor > 0) {
+        router_loss_begin(&t->router);
+        r.router = &t->router.router;
+    }
     t->model->flow->forward(&r, t->model->arch_state);
+    if (r.router && r.status == TN_OK) {
+        loss->router = router_loss_end(&t->router, tape);
+        loss->loss += t->router.factor * loss->router;
+    }
     heads(t, &r, texts, divisor, loss);
     return r.status == TN_OK && tape ? tape_backward(tape, 0, 0, err) : r.status;
 }
@@ -371,11 +392,6 @@ tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *texts, tn_tra
 tn_status tn_trainer_evaluate(tn_trainer *t, const tn_train_texts *texts, tn_train_loss *loss, tn_error *err)
 {
     return learn(t, texts, NULL, loss, err);
-}
-
-static bool is_out_of(double value, double least, double most)
-{
-    return !(value >= least && value <= most); /* NaN is, too                                              */
 }
 
 tn_status tn_trainer_step(tn_trainer *t, const tn_train_step *given, double *norm, tn_error *err)

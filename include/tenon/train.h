@@ -25,6 +25,7 @@ typedef struct tn_train_options {
     uint32_t size;
     int64_t max_tokens; /* of all texts of one call; 0: 4096                                       */
     tn_precision precision;
+    double router_loss; /* factor of the loss of a mixture's routers; 0: none                          */
 } tn_train_options;
 
 /* Texts that are seen each by itself, as they follow one another in ids: text i has lengths[i] tokens, at least one,
@@ -44,6 +45,7 @@ typedef struct tn_train_loss {
     uint32_t size;
     double loss;     /* sum of -log(probability of the label) over the labels that count, divided by the divisor */
     int64_t counted; /* labels that count                                                          */
+    double router;   /* the routers' loss, which times its factor is in loss; 0: none was asked for    */
 } tn_train_loss;
 
 /* The model must have been opened with tn_model_options.training, stays open and as it is, and is used by nothing else
@@ -52,6 +54,11 @@ typedef struct tn_train_loss {
  * [one thread] */
 TN_API tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *options, tn_error *err);
 TN_API void tn_trainer_close(tn_trainer *trainer); /* NULL is allowed [one thread] */
+
+/* With tn_train_options.router_loss each call adds the factor times the loss of all routers, as transformers does with
+ * each micro batch: over all tokens of all layers with experts, E sum_e f_e P_e, where f_e counts how often e is among
+ * the most probable and P_e is its mean probability; no divisor takes part. TN_E_USAGE by tn_trainer_open for a type
+ * that has no such loss. */
 
 /* The loss of these texts; its gradients are added to those of the calls since tn_trainer_clear. loss may be NULL.
  * After a failure what was added is undefined: clear. [one thread] */

@@ -24,7 +24,7 @@ typedef struct golden {
     const char *kind;         /* of the figures: the batch's, or "padded.zero"                      */
     const char *rough;        /* of gradients in 16 bits: "bf16", "amp", "pure"                     */
     char model[4096];
-    double loss, items, norm, bound;
+    double loss, items, norm, bound, router; /* router: the factor of the routers' loss                */
     tn_precision precision;
     tn_safetensors *file, *texts_file;
     int64_t *ids, *labels, *lengths, texts;
@@ -57,8 +57,8 @@ void check_say(options *o, const char *name, const char *what, const char *spec,
 /* The gradients of a model against differences of its loss. */
 void check_differences(options *o, const char *folder, const char *name);
 
-/* Steps of training against those of a golden case; weights: its model. */
-void check_curves(options *o, const char *folder, const char *name, const char *weights);
+/* Steps of training against those of a golden case; weights: its model; router: its factor of the routers' loss. */
+void check_curves(options *o, const char *folder, const char *name, const char *weights, double router);
 
 /* Records of every format against the samples that a golden file has of them. */
 void check_formats(options *o, const char *path);

@@ -46,24 +46,42 @@ static bool read_samples(const char *folder, samples *s)
     return s->count > 0;
 }
 
-/* Rows of one step, in their order, over and over. */
-static tn_train_loss learn(tn_trainer *trainer, const samples *s, int64_t step, tn_error *err)
+static int64_t count_labels(const samples *s, int64_t begin, int64_t end)
+{
+    int64_t count = 0;
+    for (int64_t i = begin + 1; i < end; i++)
+        count += s->labels[i] != -100;
+    return count;
+}
+
+/* Rows of one step, in their order, over and over: in two calls with one divisor. */
+static double learn(tn_trainer *trainer, const samples *s, int64_t step, tn_error *err)
 {
     static int64_t ids[TOKENS], labels[TOKENS];
-    int64_t lengths[ROWS], at = 0;
+    int64_t lengths[ROWS], start[ROWS], at = 0, counted = 0;
+    double sum = 0;
     for (int64_t i = 0; i < ROWS; i++) {
         int64_t sample = (step * ROWS + i) % s->count, begin = s->first[sample];
         lengths[i] = s->first[sample + 1] - begin;
+        start[i] = at;
+        counted += count_labels(s, begin, s->first[sample + 1]);
         memcpy(ids + at, s->ids + begin, (size_t)lengths[i] * sizeof *ids);
         memcpy(labels + at, s->labels + begin, (size_t)lengths[i] * sizeof *labels);
         at += lengths[i];
     }
-    tn_train_loss loss = {.size = sizeof loss};
-    const tn_train_texts texts = {
-        .size = sizeof texts, .ids = ids, .labels = labels, .lengths = lengths, .count = ROWS};
-    if (tn_trainer_backward(trainer, &texts, &loss, err) != TN_OK)
-        loss.loss = NAN;
-    return loss;
+    for (int64_t i = 0; i < ROWS; i += ROWS / 2) {
+        tn_train_loss loss = {.size = sizeof loss};
+        const tn_train_texts texts = {.size = sizeof texts,
+                                      .ids = ids + start[i],
+                                      .labels = labels + start[i],
+                                      .lengths = lengths + i,
+                                      .count = ROWS / 2,
+                                      .divisor = (double)counted};
+        if (tn_trainer_backward(trainer, &texts, &loss, err) != TN_OK)
+            return NAN;
+        sum += loss.loss;
+    }
+    return sum;
 }
 
 static double number_at(const json_t *curve, const char *key, int64_t i)
@@ -77,6 +95,7 @@ typedef struct curve_run {
     tn_precision precision;
     double decay;
     const char *adapter; /* or NULL: all weights are trained                                         */
+    bool routers;        /* with their loss                                                              */
 } curve_run;
 
 /* The largest distance of losses from those of a curve. */
@@ -117,7 +136,7 @@ static void follow(options *o, const char *name, const curve_run *run, const cha
     bool same_rates = true;
     for (int64_t i = 0; i < STEPS && err.code == TN_OK; i++) {
         double norm = NAN, rate = 1e-3 * tn_schedule_at(TN_SCHEDULE_COSINE, i, WARMUP, STEPS);
-        loss[i] = learn(trainer, s, i, &err).loss;
+        loss[i] = learn(trainer, s, i, &err);
         const tn_train_step step = {.size = sizeof step, .rate = rate, .decay = run->decay, .max_norm = 1};
         if (err.code == TN_OK)
             tn_trainer_step(trainer, &step, &norm, &err);
@@ -169,7 +188,7 @@ static void compare_weights(options *o, const char *folder, const char *name, co
 
 /* One curve with one choice of kernels. */
 static void check_run(options *o, const char *folder, const char *name, const char *weights, const curve_run *run,
-                      const char *spec, const samples *s, const json_t *curves)
+                      const char *spec, const samples *s, const json_t *curves, double router)
 {
     tn_error err = TN_ERROR_INIT;
     const json_t *curve = json_object_get(curves, run->name);
@@ -177,7 +196,8 @@ static void check_run(options *o, const char *folder, const char *name, const ch
     snprintf(adapter, sizeof adapter, "%s/adapter_%s", folder, run->adapter ? run->adapter : "");
     const tn_model_options mo = {
         .size = sizeof mo, .dtype = run->dtype, .training = true, .adapter = run->adapter ? adapter : NULL};
-    const tn_train_options to = {.size = sizeof to, .precision = run->precision};
+    const tn_train_options to = {
+        .size = sizeof to, .precision = run->precision, .router_loss = run->routers ? router : 0};
     tn_model *model = tn_model_open(weights, &mo, &err);
     tn_trainer *trainer = NULL;
     if (model && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK)
@@ -189,17 +209,21 @@ static void check_run(options *o, const char *folder, const char *name, const ch
         check_say(o, name, "curve", spec, false, err.message);
     if (trainer && !strcmp(run->name, "lora.decay0"))
         check_factors(o, folder, name, spec, trainer, model, json_object_get(curve, "change"));
-    if (trainer && run->decay > 0 && !run->adapter)
+    if (trainer && run->decay > 0 && !run->adapter && !run->routers)
         compare_weights(o, folder, name, spec, model, curve);
     tn_trainer_close(trainer);
     tn_model_close(model);
 }
 
-void check_curves(options *o, const char *folder, const char *name, const char *weights)
+void check_curves(options *o, const char *folder, const char *name, const char *weights, double router)
 {
     static const curve_run runs[] = {
         {.name = "full.decay0", .dtype = "f32"},
         {.name = "full.decay0.01", .dtype = "f32", .decay = 0.01},
+        {.name = "full_aux.decay0", .dtype = "f32", .routers = true},
+        {.name = "full_aux.decay0.01", .dtype = "f32", .decay = 0.01, .routers = true},
+        {.name = "lora_aux.decay0", .dtype = "f32", .adapter = "zero", .routers = true},
+        {.name = "lora_aux.decay0.01", .dtype = "f32", .decay = 0.01, .adapter = "zero", .routers = true},
         {.name = "full_amp", .dtype = "bf16", .precision = TN_PRECISION_MIXED},
         {.name = "full_pure", .dtype = "bf16", .precision = TN_PRECISION_PURE},
         {.name = "lora.decay0", .dtype = "f32", .adapter = "zero"},
@@ -213,6 +237,6 @@ void check_curves(options *o, const char *folder, const char *name, const char *
     json_t *curves = json_load_file(path, 0, NULL);
     for (size_t i = 0; curves && read_samples(folder, &s) && i < sizeof runs / sizeof *runs; i++)
         for (int k = 0; json_object_get(curves, runs[i].name) && k < o->spec_count; k++)
-            check_run(o, folder, name, weights, &runs[i], o->specs[k], &s, curves);
+            check_run(o, folder, name, weights, &runs[i], o->specs[k], &s, curves, router);
     json_decref(curves);
 }

@@ -6,6 +6,7 @@
  *   gradients of every tensor: the root of the mean square of the difference, and the norm, within 3e-5, in f32 (delta
  *             nets 2e-4; Gemma 3n 1e-4: torch's own f32 is 5e-5 from its f64 there); what is below 1e-6 of the norm of
  *             all stays below 2e-6 of it. In bf16, all tensors together: at most 1.5 times as far from f32 as torch's
+ *             of cases with a factor of the routers' loss both batches again, with that
  *   curve     of cases with curves.json: thirty steps of AdamW, losses within 1e-4, norms of gradients within 1e-3,
  *             rates to the last bits; the weights, where they are there, within 1e-3 of what training changed. In bf16,
  *             mixed and pure: the bounds that curves.c says
@@ -91,6 +92,7 @@ bool golden_open(golden *g, const char *folder, const char *name, const char *ba
     g->loss = number_of(figures, "loss");
     g->items = number_of(figures, "num_items");
     g->norm = number_of(figures, "grad_norm");
+    g->router = strstr(kind, ".aux") ? number_of(json_object_get(root, part), "router_aux_loss_coef") : 0;
     g->bound = strstr(name, "qwen3_next") || strstr(name, "qwen3_5") ? 2e-4 : strstr(name, "gemma3n") ? 1e-4 : 3e-5;
     bool there = figures && model;
     json_decref(root);
@@ -251,7 +253,8 @@ void check_spec(options *o, const golden *g, tn_model *model, const char *spec, 
                                   .count = g->texts,
                                   .divisor = g->items};
     tn_train_loss loss = {.size = sizeof loss};
-    const tn_train_options to = {.size = sizeof to, .precision = f32 ? TN_PRECISION_AUTO : g->precision};
+    const tn_train_options to = {
+        .size = sizeof to, .precision = f32 ? TN_PRECISION_AUTO : g->precision, .router_loss = g->router};
     tn_trainer *trainer = NULL;
     if (tn_apply_kernels(model, o->config, spec, NULL, &err) != TN_OK ||
         !(trainer = tn_trainer_open(model, &to, &err)) || tn_trainer_backward(trainer, &texts, &loss, &err) != TN_OK) {
@@ -284,6 +287,17 @@ static void check_type(options *o, const golden *g, const char *dtype)
     tn_model_close(model);
 }
 
+/* The batch with the routers' loss, where the case has it; returns the factor. */
+static double check_routers(options *o, const char *folder, const char *name, const char *batch, const char *kind)
+{
+    golden g;
+    bool there = golden_open(&g, folder, name, batch, "full", kind);
+    if (there)
+        check_type(o, &g, "f32");
+    golden_close(&g);
+    return there ? g.router : 0;
+}
+
 static void check_case(options *o, const char *folder, const char *name)
 {
     static const char *const batches[] = {"padded", "packed"};
@@ -301,8 +315,9 @@ static void check_case(options *o, const char *folder, const char *name)
             has_bf16 |= !strncmp(tn_safetensors_name(g.file, k), first, strlen(first));
         if (has_bf16)
             check_type(o, &g, "bf16");
+        double router = check_routers(o, folder, name, batches[i], i == 0 ? "padded.aux" : "packed.aux");
         if (there && i == 1)
-            check_curves(o, folder, name, g.model);
+            check_curves(o, folder, name, g.model, router);
         golden_close(&g);
     }
     check_adapters(o, folder, name);

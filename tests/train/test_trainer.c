@@ -450,6 +450,40 @@ START_TEST(a_step_in_16_bits)
 }
 END_TEST
 
+/* A loss that is added times its factor, whatever the divisor, in evaluating, too; of routers in f32 and with biases in
+ * a model of 16 bits as well. */
+START_TEST(routers_have_a_loss)
+{
+    static const struct {
+        const char *name, *dtype;
+    } models[] = {{"qwen3_moe", "f32"}, {"ernie4_5_moe", "bf16"}, {"gpt_oss", "bf16"}, {"mixtral", "f16"}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_model *m = test_model(models[i].name, .dtype = models[i].dtype, .training = true);
+        const tn_train_options options = {.size = sizeof options, .router_loss = 0.25};
+        tn_trainer *plain = tn_trainer_open(m, NULL, &err), *t = tn_trainer_open(m, &options, &err);
+        ck_assert_msg(plain && t, "%s", err.message);
+        const tn_train_texts all = texts_of(ids, both, 2);
+        tn_train_loss alone = learn(plain, &all), with = learn(t, &all), again = {.size = sizeof again};
+        ck_assert_double_eq(alone.router, 0);
+        ck_assert_double_gt(with.router, 0.9);
+        ck_assert_double_eq_tol(with.loss, alone.loss + 0.25 * with.router, 1e-6);
+        ck_assert_int_eq(tn_trainer_evaluate(t, &all, &again, &err), TN_OK);
+        ck_assert_double_eq(again.loss, with.loss);
+        tn_trainer_close(t);
+        tn_trainer_close(plain);
+    }
+    tn_error err = TN_ERROR_INIT;
+    tn_train_options options = {.size = sizeof options, .router_loss = 0.25};
+    ck_assert_ptr_null(tn_trainer_open(test_model("deepseek_v3", .dtype = "f32", .training = true), &options, &err));
+    ck_assert_str_eq(err.message, "is a deepseek_v3, whose routers have no loss");
+    options.router_loss = -1;
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_trainer_open(test_model("qwen3_moe", .dtype = "f32", .training = true), &options, &err));
+    ck_assert_str_eq(err.where, "router_loss");
+}
+END_TEST
+
 START_TEST(precisions_are_refused)
 {
     tn_error err = TN_ERROR_INIT;
@@ -581,7 +615,7 @@ int main(void)
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
               padding_learns_nothing, threads_change_nothing, steps_go_down, what_is_saved_comes_back, a_step_is_adamw,
               a_state_goes_on, states_that_do_not_fit, evaluating_is_the_loss_alone, a_step_in_16_bits,
-              precisions_are_refused, rates_follow_a_schedule, steps_are_refused, large_calls_are_checked,
-              what_is_refused);
+              routers_have_a_loss, precisions_are_refused, rates_follow_a_schedule, steps_are_refused,
+              large_calls_are_checked, what_is_refused);
     return suite_run();
 }
