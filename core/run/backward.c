@@ -1,5 +1,6 @@
-/* Gradients by eager: the device's own for primitive operations, and those of MLP and MOE_BLOCK, composed of them.
- * Nothing was kept from forward: what gradients need of its results is computed again. */
+/* Gradients by eager: the device's own for primitive operations, and those of MLP and MOE_BLOCK, composed of them and
+ * of the kernels of their parts. Nothing was kept from forward: what gradients need of its results is computed again.
+ */
 #include "run/compose.h"
 
 void compose_backward_step(composer *c, const tn_call *call)
@@ -20,16 +21,25 @@ static tn_call backward_call(tn_op op, const tn_site *site, run_tensors in, cons
     return call;
 }
 
-void compose_linear_backward(composer *c, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *dy,
-                             const tn_tensor *dx)
+void compose_part_backward(composer *c, int part, const tn_site *otherwise, tn_call *call)
+{
+    const graph_site *site = c->parts ? c->parts[part] : NULL;
+    call->site = site ? &site->site : otherwise;
+    if (c->status == TN_OK)
+        c->status = site ? run_site_backward(c->device, c->arena, site, call, c->err)
+                         : run_eager_backward(c->device, c->arena, call, c->err);
+}
+
+void compose_linear_backward(composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x,
+                             const tn_tensor *dy, const tn_tensor *dx)
 {
     const tn_site site = compose_linear_site(c, weight, bias, x->shape[1], dy->shape[1]);
     tn_grads grads = {.size = sizeof grads, .out = {*dy}, .in = {*dx}};
     grads.param[TN_ROLE_WEIGHT] = c->call->grads->param[weight];
     if (bias != COMPOSE_NO_ROLE)
         grads.param[TN_ROLE_BIAS] = c->call->grads->param[bias];
-    const tn_call call = backward_call(TN_OP_LINEAR, &site, RUN_TENSORS(x), &grads);
-    compose_backward_step(c, &call);
+    tn_call call = backward_call(TN_OP_LINEAR, &site, RUN_TENSORS(x), &grads);
+    compose_part_backward(c, part, &site, &call);
 }
 
 void compose_glu_backward(composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
@@ -55,15 +65,15 @@ static void mlp_gate_up_backward(composer *c, const tn_tensor *dboth)
     const tn_tensor *x = &c->call->in[0];
     tn_tensor dx = gradient_like(&c->call->grads->in[0], x), dgate, dup;
     if (site->meaning[TN_AXIS_LAYOUT] != TN_LAYOUT_SPLIT) {
-        compose_linear_backward(c, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, x, dboth, &dx);
+        compose_linear_backward(c, GRAPH_PART_GATE, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, x, dboth, &dx);
         return;
     }
     compose_gate_up_views(site, dboth, &dgate, &dup);
     tn_tensor more = compose_take(c, x->shape[0], x->shape[1]);
     if (!dx.data)
         more.data = NULL;
-    compose_linear_backward(c, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &dgate, &dx);
-    compose_linear_backward(c, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dup, &more);
+    compose_linear_backward(c, GRAPH_PART_GATE, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &dgate, &dx);
+    compose_linear_backward(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dup, &more);
     if (dx.data || c->arena->measuring)
         compose_add(c, &dx, &more, &dx);
 }
@@ -82,7 +92,7 @@ static void mlp_backward(composer *c)
     compose_gate_up_views(site, &dboth, &dgate, &dup);
     compose_gate_up(c, &both);
     compose_eagerly(c, TN_OP_GLU, site, RUN_TENSORS(&gate, &up), RUN_TENSORS(&p));
-    compose_linear_backward(c, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &dy, &dgate);
+    compose_linear_backward(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &dy, &dgate);
     arena_release(c->arena, before_p);
     compose_glu_backward(c, site, &gate, &up, &dgate, &dgate, &dup);
     mlp_gate_up_backward(c, &dboth);
@@ -99,15 +109,14 @@ static void up_down_backward(composer *c)
     tn_tensor dp = compose_take(c, tokens, inter); /* du, too                                          */
     compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &u);
     compose_eagerly(c, TN_OP_ACT, site, RUN_TENSORS(&u), RUN_TENSORS(&p));
-    compose_linear_backward(c, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &dy, &dp);
+    compose_linear_backward(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &dy, &dp);
     const tn_grads grads = {.size = sizeof grads, .out = {dp}, .in = {dp}};
     const tn_call act = backward_call(TN_OP_ACT, site, RUN_TENSORS(&u), &grads);
     compose_backward_step(c, &act);
-    compose_linear_backward(c, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dp, &dx);
+    compose_linear_backward(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dp, &dx);
 }
 
-static tn_status backward_with_parts(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
-                                     tn_error *err)
+tn_status compose_backward(const device *device, arena *a, graph_site *const *parts, const tn_call *call, tn_error *err)
 {
     composer c = {device, a, parts, call, err, TN_OK};
     size_t mark = arena_mark(a);
@@ -127,12 +136,5 @@ static tn_status backward_with_parts(const device *device, arena *a, graph_site 
 
 tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err)
 {
-    return backward_with_parts(device, a, NULL, call, err);
-}
-
-tn_status run_site_backward(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
-{
-    if (site->bound.impl || call->op != TN_OP_LORA_LINEAR)
-        return run_bound_backward(device, a, &site->bound, call, err);
-    return backward_with_parts(device, a, site->part, call, err);
+    return compose_backward(device, a, NULL, call, err);
 }

@@ -36,19 +36,18 @@ static void routed_backward(composer *c)
     tn_tensor dweights = compose_take_as(c, weight_dtype, tokens, top_k);
     tn_tensor experts = compose_take_as(c, TN_I32, tokens, top_k), more = take_dx(c), none = {0};
     tn_call route = run_make_call(TN_OP_MOE_ROUTE, site, RUN_TENSORS(x), RUN_TENSORS(&weights, &experts));
-    if (c->status == TN_OK)
-        c->status = run_eager_call(c->device, c->arena, &route, c->err);
+    compose_part(c, GRAPH_PART_ROUTE, site, &route);
     tn_call apply = run_make_call(TN_OP_MOE_EXPERTS, site, RUN_TENSORS(x, &weights, &experts), RUN_TENSORS(&none));
     tn_grads grads = *c->call->grads;
     grads.in[1] = dweights;
     apply.grads = &grads;
-    compose_backward_step(c, &apply);
+    compose_part_backward(c, GRAPH_PART_EXPERTS, site, &apply);
     tn_grads route_grads = {.size = sizeof route_grads, .out = {dweights}, .in = {more}};
     for (int role = TN_ROLE_ROUTER; role <= TN_ROLE_CORRECTION_BIAS; role++)
         route_grads.param[role] = grads.param[role];
     route_grads.param[TN_ROLE_EXPERT_SCALE] = grads.param[TN_ROLE_EXPERT_SCALE];
     route.grads = &route_grads;
-    compose_backward_step(c, &route);
+    compose_part_backward(c, GRAPH_PART_ROUTE, site, &route);
     add_dx(c, &more);
 }
 
@@ -56,7 +55,9 @@ static void routed_backward(composer *c)
 static void shared_gate_backward(composer *c, const tn_call *mlp, tn_tensor *z)
 {
     const tn_tensor *x = &c->call->in[0];
-    if (c->status == TN_OK)
+    if (c->status == TN_OK && c->parts && c->parts[GRAPH_PART_SHARED])
+        c->status = run_site_call(c->device, c->arena, c->parts[GRAPH_PART_SHARED], mlp, c->err);
+    else if (c->status == TN_OK)
         c->status = run_eager_call(c->device, c->arena, mlp, c->err);
     tn_tensor gate = compose_take(c, x->shape[0], 1), dgate = compose_take(c, x->shape[0], 1), more = take_dx(c);
     compose_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, COMPOSE_NO_ROLE, x, &gate);
@@ -67,7 +68,7 @@ static void shared_gate_backward(composer *c, const tn_call *mlp, tn_tensor *z)
     tn_site site = *mlp->site;
     site.meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
     compose_glu_backward(c, &site, &wide, z, &c->call->grads->out[0], &dwide, z);
-    compose_linear_backward(c, TN_ROLE_SHARED_EXPERT_GATE, COMPOSE_NO_ROLE, x, &dgate, &more);
+    compose_linear_backward(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, COMPOSE_NO_ROLE, x, &dgate, &more);
     add_dx(c, &more);
 }
 
@@ -76,13 +77,14 @@ static void shared_backward(composer *c)
     const tn_site *site = c->call->site;
     const tn_tensor *x = &c->call->in[0];
     const tn_param *param = c->call->grads->param;
+    const graph_site *shared = c->parts ? c->parts[GRAPH_PART_SHARED] : NULL;
     tn_site inner = compose_shared_site(site);
     tn_tensor z = {0};
     tn_grads grads = {.size = sizeof grads, .out = {c->call->grads->out[0]}, .in = {take_dx(c)}};
     bool gated = site->features & TN_HAS_SHARED_GATE;
     if (gated)
         z = compose_take(c, x->shape[0], x->shape[1]);
-    tn_call mlp = run_make_call(TN_OP_MLP, &inner, RUN_TENSORS(x), RUN_TENSORS(&z));
+    tn_call mlp = run_make_call(TN_OP_MLP, shared ? &shared->site : &inner, RUN_TENSORS(x), RUN_TENSORS(&z));
     if (gated) {
         shared_gate_backward(c, &mlp, &z);
         grads.out[0] = z;
@@ -94,8 +96,7 @@ static void shared_backward(composer *c)
     grads.param[TN_ROLE_UP_BIAS] = param[TN_ROLE_SHARED_UP_BIAS];
     grads.param[TN_ROLE_DOWN_BIAS] = param[TN_ROLE_SHARED_DOWN_BIAS];
     mlp.grads = &grads;
-    if (c->status == TN_OK)
-        c->status = run_eager_backward(c->device, c->arena, &mlp, c->err);
+    compose_part_backward(c, GRAPH_PART_SHARED, &inner, &mlp);
     add_dx(c, &grads.in[0]);
 }
 

@@ -91,8 +91,7 @@ tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int
     return site;
 }
 
-/* Through the part's site, where there is one; else eagerly, with a site that holds the same meaning. */
-static void perform_part(composer *c, int part, const tn_site *otherwise, tn_call *call)
+void compose_part(composer *c, int part, const tn_site *otherwise, tn_call *call)
 {
     const graph_site *site = c->parts ? c->parts[part] : NULL;
     call->site = site ? &site->site : otherwise;
@@ -113,10 +112,10 @@ void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const t
 {
     tn_call call = run_make_call(TN_OP_LINEAR, NULL, RUN_TENSORS(x), RUN_TENSORS(y));
     if (c->parts && c->parts[part]) {
-        perform_part(c, part, NULL, &call);
+        compose_part(c, part, NULL, &call);
     } else {
         const tn_site site = compose_linear_site(c, weight, bias, x->shape[1], y->shape[1]);
-        perform_part(c, part, &site, &call);
+        compose_part(c, part, &site, &call);
     }
 }
 
@@ -231,8 +230,8 @@ static void compose_moe(composer *c)
         route.out[2] = c->call->out[1];
         route.out_count = 3;
     }
-    perform_part(c, GRAPH_PART_ROUTE, site, &route);
-    perform_part(c, GRAPH_PART_EXPERTS, site, &apply);
+    compose_part(c, GRAPH_PART_ROUTE, site, &route);
+    compose_part(c, GRAPH_PART_EXPERTS, site, &apply);
     if (site->features & TN_HAS_SHARED_EXPERT)
         compose_shared(c);
 }
@@ -243,7 +242,7 @@ static void compose_add_norm(composer *c)
     const tn_tensor *in = c->call->in, *out = c->call->out;
     tn_call norm = run_make_call(TN_OP_RMS_NORM, NULL, RUN_TENSORS(&out[0]), RUN_TENSORS(&out[1]));
     compose_add(c, &in[0], &in[1], &out[0]);
-    perform_part(c, GRAPH_PART_NORM, c->call->site, &norm);
+    compose_part(c, GRAPH_PART_NORM, c->call->site, &norm);
 }
 
 static tn_status eager_with_parts(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
@@ -342,6 +341,12 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
     return run_bound_step(a, bound, call, bound->plan.backward_scratch_bytes, bound->impl->backward, err);
 }
 
+tn_status run_site_backward(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
+{
+    return site->bound.impl ? run_bound_backward(device, a, &site->bound, call, err)
+                            : compose_backward(device, a, site->part, call, err);
+}
+
 tn_status run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens, tn_plan *plan,
                        tn_error *err)
 {
@@ -364,7 +369,7 @@ static tn_status perform(const device *device, arena *a, const graph_site *site,
                          const tn_call *call, tn_error *err)
 {
     if (call->grads)
-        return run_bound_backward(device, a, bound, call, err);
+        return site ? run_site_backward(device, a, site, call, err) : run_bound_backward(device, a, bound, call, err);
     return site ? run_site_call(device, a, site, call, err) : run_bound_call(device, a, bound, call, err);
 }
 

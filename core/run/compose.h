@@ -27,6 +27,10 @@ tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int
 /* compose.c: y = x weight^T + bias, through the part's own site where there is one. */
 void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *y);
 
+/* compose.c: through the part's site and its kernel, where there is one; else eagerly, with a site that holds the same
+ * meaning. */
+void compose_part(composer *c, int part, const tn_site *otherwise, tn_call *call);
+
 /* compose.c: a primitive operation by the device; site says which act or the like. */
 void compose_eagerly(composer *c, tn_op op, const tn_site *site, run_tensors in, run_tensors out);
 
@@ -43,10 +47,10 @@ void compose_gate_up(composer *c, const tn_tensor *both);
 /* compose.c: the shared expert of a MOE_BLOCK as an MLP of its own. */
 tn_site compose_shared_site(const tn_site *block);
 
-/* backward.c: the gradients of a product with these parameters of the outer site: of x into dx (data NULL: not wanted),
- * of the parameters into what c->call->grads names under the same roles. */
-void compose_linear_backward(composer *c, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *dy,
-                             const tn_tensor *dx);
+/* backward.c: the gradients of a product with these parameters of the outer site, by the part's kernel where there is
+ * one: of x into dx (data NULL: not wanted), of the parameters into what c->call->grads names under the same roles. */
+void compose_linear_backward(composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x,
+                             const tn_tensor *dy, const tn_tensor *dx);
 
 /* backward.c: gradients of a GLU. dgate and dup may have data NULL; dgate may be dp. */
 void compose_glu_backward(composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
@@ -58,6 +62,13 @@ void compose_lora_backward(composer *c);
 
 /* backward_moe.c: the gradients of a MOE_BLOCK. */
 void compose_moe_backward(composer *c);
+
+/* backward.c: gradients of one of the parts, whose site's parameters have the roles of call->grads. */
+void compose_part_backward(composer *c, int part, const tn_site *otherwise, tn_call *call);
+
+/* backward.c: gradients of any contract; parts: of a composed one, or NULL. */
+tn_status compose_backward(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
+                           tn_error *err);
 
 /* backward.c: a device's gradients of one primitive operation, with scratch from the arena; TN_DECLINED where it has
  * none. */

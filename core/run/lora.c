@@ -155,22 +155,9 @@ static void factor_backward(composer *c, const tn_site *site, tn_role role, cons
 /* The product inside: by what has its site. */
 static void inner_backward(composer *c, const tn_tensor *dy, const tn_tensor *dx)
 {
-    const tn_call *outer = c->call;
-    const graph_site *part = c->parts ? c->parts[GRAPH_PART_LINEAR] : NULL;
-    const tn_param *param = outer->grads->param;
-    if (!part) {
-        compose_linear_backward(c, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &outer->in[0], dy, dx);
-        return;
-    }
-    tn_grads grads = {.size = sizeof grads, .out = {*dy}, .in = {*dx}};
-    tn_call call = run_make_call(TN_OP_LINEAR, &part->site, RUN_TENSORS(&outer->in[0]), (run_tensors){NULL, 0});
-    grads.param[TN_ROLE_WEIGHT] = param[TN_ROLE_WEIGHT];
-    grads.param[TN_ROLE_BIAS] = param[TN_ROLE_BIAS];
-    call.out_count = 1;
-    call.grads = &grads;
-    bool any = dx->data || c->arena->measuring || grads.param[TN_ROLE_WEIGHT].count || grads.param[TN_ROLE_BIAS].count;
-    if (c->status == TN_OK && any)
-        c->status = run_bound_backward(c->device, c->arena, &part->bound, &call, c->err);
+    const tn_param *param = c->call->grads->param;
+    if (dx->data || c->arena->measuring || param[TN_ROLE_WEIGHT].count || param[TN_ROLE_BIAS].count)
+        compose_linear_backward(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &c->call->in[0], dy, dx);
 }
 
 void compose_lora_backward(composer *c)

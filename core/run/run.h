@@ -45,7 +45,7 @@ tn_status run_kernel_call(const device *device, arena *a, const graph_binding *b
 tn_status run_bound_backward(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                              tn_error *err);
 
-/* The same of a site of a graph: inside a LORA_LINEAR that nobody took, the LINEAR's kernel is used. */
+/* The same of a site; inside a composed operation the parts' kernels are used, as run_site_call does. */
 tn_status run_site_backward(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
 
 /* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one that is bound

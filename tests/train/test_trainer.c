@@ -538,6 +538,40 @@ START_TEST(steps_are_refused)
 }
 END_TEST
 
+static int backwards;
+
+static tn_status backward_counted(const tn_call *call, tn_error *err)
+{
+    backwards++;
+    return test_kernel_backward(call, err);
+}
+
+/* Kernels of the products that an MLP is composed of make its gradients, too. */
+START_TEST(parts_have_their_kernels)
+{
+    tn_error err = TN_ERROR_INIT;
+    const tn_train_texts all = texts_of(ids, both, 2);
+    tn_trainer *plain = open_trainer("llama", "f32");
+    learn(plain, &all);
+    tn_model *m = test_model("llama", .dtype = "f32", .training = true);
+    test_kernel_add(&(test_kernel){.id = "linear", .op = TN_OP_LINEAR, .backward = backward_counted});
+    test_model_apply(m, NULL, "linear");
+    tn_trainer *t = tn_trainer_open(m, NULL, &err);
+    backwards = 0;
+    learn(t, &all);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(m, &info);
+    /* Of each layer 4 products of attention and 3 of its MLP; the head of each text. */
+    ck_assert_int_eq(backwards, 7 * info.layers + 2);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        tn_tensor x = gradient_of(plain, some[i]), y = gradient_of(t, some[i]);
+        ck_assert_msg(apart(&x, 1, &y) < 1e-5, "%s", some[i]);
+    }
+    tn_trainer_close(t);
+    tn_trainer_close(plain);
+}
+END_TEST
+
 static void expect_refused(tn_trainer *t, const tn_train_texts *texts, const char *words)
 {
     tn_error err = TN_ERROR_INIT;
@@ -616,6 +650,6 @@ int main(void)
               padding_learns_nothing, threads_change_nothing, steps_go_down, what_is_saved_comes_back, a_step_is_adamw,
               a_state_goes_on, states_that_do_not_fit, evaluating_is_the_loss_alone, a_step_in_16_bits,
               routers_have_a_loss, precisions_are_refused, rates_follow_a_schedule, steps_are_refused,
-              large_calls_are_checked, what_is_refused);
+              large_calls_are_checked, parts_have_their_kernels, what_is_refused);
     return suite_run();
 }
