@@ -449,14 +449,13 @@ static void finish_layer(graph_run *r, const decoder *d, int64_t i, const tn_ten
         l->tail->forward(r, l->tail_state, &at, h, h, h);
 }
 
-/* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
-static void decoder_forward(graph_run *r, const void *state)
+static void decoder_begin(graph_run *r, const void *state, model_walk *walk)
 {
     const decoder *d = state;
     tn_tensor h = steps_embedding(r, d->embed, d->embed_width);
     steps_change(r, d->embed_factor, &h);
     steps_media_embed(r, &h);
-    tn_tensor mlp = steps_take(r, r->dtype, 2, (int64_t[]){h.shape[0], d->shape.hidden}), *more = NULL;
+    tn_tensor sum = steps_take(r, r->dtype, 2, (int64_t[]){h.shape[0], d->shape.hidden});
     if (d->wide) {
         tn_tensor wide = steps_take(r, TN_F32, 2, h.shape);
         steps_copy(r, d->copy, &h, &wide);
@@ -464,34 +463,54 @@ static void decoder_forward(graph_run *r, const void *state)
     }
     if (d->first)
         h = d->first->forward(r, d->first_state, &h);
-    for (int64_t i = 0; i < d->shape.layers; i++) {
-        const decoder_layer *l = &d->layers[i];
-        size_t mark = arena_mark(r->arena);
-        if (!l->whole)
-            run_layer(r, d, i, &h, more, &mlp);
-        else if (more)
-            steps_add(r, &h, more);
-        if (!leaves(l))
-            finish_layer(r, d, i, &h, &mlp);
-        more = leaves(l) ? &mlp : NULL;
-        if (steps_media_deepens(r, i)) {
-            if (more)
-                steps_add(r, &h, more);
-            if (i + 1 < d->shape.layers) /* what a layer gives is what it gave before pictures come in */
-                steps_capture(r, i + 1, &h);
-            steps_media_deepen(r, i, &h);
-            more = NULL;
-        }
-        steps_release(r, mark);
+    *walk = (model_walk){.h = h, .sum = sum};
+}
+
+static void decoder_layer_forward(graph_run *r, const void *state, int64_t i, model_walk *walk)
+{
+    const decoder *d = state;
+    const decoder_layer *l = &d->layers[i];
+    size_t mark = arena_mark(r->arena);
+    if (!l->whole)
+        run_layer(r, d, i, &walk->h, walk->trails ? &walk->sum : NULL, &walk->sum);
+    else if (walk->trails)
+        steps_add(r, &walk->h, &walk->sum);
+    if (!leaves(l))
+        finish_layer(r, d, i, &walk->h, &walk->sum);
+    walk->trails = leaves(l);
+    if (steps_media_deepens(r, i)) {
+        if (walk->trails)
+            steps_add(r, &walk->h, &walk->sum);
+        if (i + 1 < d->shape.layers) /* what a layer gives is what it gave before pictures come in     */
+            steps_capture(r, i + 1, &walk->h);
+        steps_media_deepen(r, i, &walk->h);
+        walk->trails = false;
     }
+    steps_release(r, mark);
+}
+
+static void decoder_end(graph_run *r, const void *state, model_walk *walk)
+{
+    const decoder *d = state;
+    tn_tensor h = walk->h;
     if (d->last) {
         steps_capture(r, d->shape.layers, &h);
         h = d->last->forward(r, d->last_state, &h);
     }
-    r->result = r->tokens > 0 ? enter(r, d, d->norm, &h, more) : narrow(r, d, &h);
+    r->result = r->tokens > 0 ? enter(r, d, d->norm, &h, walk->trails ? &walk->sum : NULL) : narrow(r, d, &h);
     if (d->shape.states_behind)
         capture(r, d, d->shape.layers, &h);
     steps_capture(r, d->shape.layers + d->shape.states_behind, &r->result);
+}
+
+/* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
+static void decoder_forward(graph_run *r, const void *state)
+{
+    model_walk walk;
+    decoder_begin(r, state, &walk);
+    for (int64_t i = 0; i < ((const decoder *)state)->shape.layers; i++)
+        decoder_layer_forward(r, state, i, &walk);
+    decoder_end(r, state, &walk);
 }
 
 static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor *x)
@@ -504,4 +523,5 @@ static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor
     return logits;
 }
 
-const model_flow decoder_flow = {decoder_free, decoder_forward, decoder_logits, decoder_shape};
+const model_flow decoder_flow = {decoder_free,  decoder_forward,       decoder_logits, decoder_shape,
+                                 decoder_begin, decoder_layer_forward, decoder_end};

@@ -6,6 +6,13 @@
 #include "graph/build.h"
 #include "run/steps.h"
 
+/* What a layer is given by those before it: h, and what still has to be added to it. A run has more that layers write
+ * to: layer_inputs, chosen, and keys. */
+typedef struct model_walk {
+    tn_tensor h, sum;
+    bool trails; /* sum has to be added                                                            */
+} model_walk;
+
 /* How data flow through what an architecture has built; state is what its build returned. */
 typedef struct model_flow {
     void (*free_state)(void *state);
@@ -14,6 +21,11 @@ typedef struct model_flow {
     /* Rows [n,H] of the result to logits [n,V]. */
     tn_tensor (*logits)(graph_run *r, const void *state, const tn_tensor *x);
     const model_shape *(*shape)(const void *state);
+    /* What forward consists of: what comes before the layers, each of them, what comes behind. h and sum stay where
+     * they are. */
+    void (*begin)(graph_run *r, const void *state, model_walk *walk);
+    void (*layer)(graph_run *r, const void *state, int64_t i, model_walk *walk);
+    void (*end)(graph_run *r, const void *state, model_walk *walk);
 } model_flow;
 
 typedef struct model_arch {

@@ -21,12 +21,11 @@ static tn_site *make_site(graph_run *r, const tn_site *of)
     return site;
 }
 
-void router_show(graph_run *r, const tn_site *site, const tn_tensor *x)
+tn_tensor router_logits(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
-    size_t mark = arena_mark(r->arena);
     const tn_site *linear = make_site(r, site);
     if (!linear)
-        return;
+        return (tn_tensor){0};
     const tn_tensor *weight = linear->param[TN_ROLE_WEIGHT].tensors;
     tn_tensor in = *x, logits = steps_take(r, weight->dtype, 2, (int64_t[]){x->shape[0], weight->shape[0]});
     if (in.dtype != weight->dtype) {
@@ -35,7 +34,5 @@ void router_show(graph_run *r, const tn_site *site, const tn_tensor *x)
     }
     const tn_call call = run_make_call(TN_OP_LINEAR, linear, RUN_TENSORS(&in), RUN_TENSORS(&logits));
     steps_perform(r, NULL, &call);
-    if (r->status == TN_OK)
-        r->router->see(r->router, r, &logits, site->dim[TN_DIM_TOP_K]);
-    steps_release(r, mark);
+    return logits;
 }

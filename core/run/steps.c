@@ -3,7 +3,6 @@
 
 #include "base/convert.h"
 #include "run/pieces.h"
-#include "run/router.h"
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
@@ -35,8 +34,8 @@ static void perform_site(graph_run *r, const graph_site *site, run_tensors in, r
     tn_call piece;
     for (pieces p = pieces_of(site, &call); pieces_next(&p, &piece);)
         steps_perform(r, site, &piece);
-    if (r->router && (call.op == TN_OP_MOE_BLOCK || call.op == TN_OP_MOE_ROUTE))
-        router_show(r, &site->site, in.at[0]);
+    if (r->routes && (call.op == TN_OP_MOE_BLOCK || call.op == TN_OP_MOE_ROUTE))
+        r->routes(r, &site->site, in.at[0]);
 }
 
 /* A step between the contracts. */

@@ -123,10 +123,12 @@ typedef struct graph_run {
                          reads the device's memory                            */
     tn_status status;
     tn_error *err;
-    const run_media *media;    /* or NULL: tokens alone                                                  */
-    tape *tape;                /* remembers the run, or NULL                                             */
-    struct run_router *router; /* sees the logits of routers (run/router.h), or NULL                   */
-    int64_t first_row;         /* of the run's tokens: what is computed now begins there (dropout)      */
+    const run_media *media; /* or NULL: tokens alone                                                  */
+    tape *tape;             /* remembers the run, or NULL                                             */
+    /* Called for each MOE_BLOCK and MOE_ROUTE with what it was given; or NULL. */
+    void (*routes)(struct graph_run *r, const tn_site *site, const tn_tensor *x);
+    void *routes_ctx;
+    int64_t first_row; /* of the run's tokens: what is computed now begins there (dropout)      */
 } graph_run;
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);

@@ -39,13 +39,19 @@ void tape_close(tape *t)
     *t = (tape){0};
 }
 
-void tape_reset(tape *t)
+void tape_forget(tape *t, size_t mark)
 {
     size_t lines = (t->high + LINE - 1) / LINE;
-    for (size_t i = 0; i < lines; i++)
-        if (t->touched[i])
+    for (size_t i = mark / LINE; i < lines; i++)
+        if (t->touched[i]) {
             memset(t->gradients + i * LINE, 0, LINE);
-    memset(t->touched, 0, lines);
+            t->touched[i] = 0;
+        }
+}
+
+void tape_reset(tape *t)
+{
+    tape_forget(t, 0);
     t->count = t->high = 0;
     arena_release(t->arena, 0);
 }

@@ -53,6 +53,9 @@ bool tape_is_touched(tape *t, const tn_tensor *g);
 void tape_touch(tape *t, const tn_tensor *g);
 void tape_clear(tape *t, const tn_tensor *g);
 
+/* No gradients of what lies from mark on. */
+void tape_forget(tape *t, size_t mark);
+
 /* Does x lie in the arena? Do two views have bytes in common, as far as their first and last ones tell? */
 bool tape_holds(const tape *t, const tn_tensor *x);
 bool tape_overlap(const tn_tensor *a, const tn_tensor *b);

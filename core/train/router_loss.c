@@ -76,13 +76,8 @@ static bool make_room(router_loss *l, int64_t experts)
     return l->chosen && l->chances && l->row && l->count < l->capacity;
 }
 
-static void see(run_router *router, graph_run *r, const tn_tensor *logits, int64_t top_k)
+static void count_rows(router_loss *l, graph_run *r, const tn_tensor *logits, int64_t top_k)
 {
-    router_loss *l = (router_loss *)router;
-    if (l->known) {
-        write_gradients(l, r->tape, logits);
-        return;
-    }
     if (!make_room(l, logits->shape[1]))
         r->status = tn_fail(r->err, TN_E_MEMORY, "router_loss", "out of memory");
     else if (logits->shape[1] != l->experts)
@@ -96,9 +91,22 @@ static void see(run_router *router, graph_run *r, const tn_tensor *logits, int64
         l->logits[l->count++] = *logits;
 }
 
+/* graph_run.routes. */
+static void see(graph_run *r, const tn_site *site, const tn_tensor *x)
+{
+    router_loss *l = r->routes_ctx;
+    size_t mark = arena_mark(r->arena);
+    tn_tensor logits = router_logits(r, site, x);
+    if (r->status == TN_OK && l->known)
+        write_gradients(l, r->tape, &logits);
+    else if (r->status == TN_OK)
+        count_rows(l, r, &logits, site->dim[TN_DIM_TOP_K]);
+    steps_release(r, mark);
+}
+
 void router_loss_open(router_loss *l, double factor)
 {
-    *l = (router_loss){.router = {see}, .factor = factor};
+    *l = (router_loss){.factor = factor};
 }
 
 void router_loss_close(router_loss *l)
@@ -110,8 +118,10 @@ void router_loss_close(router_loss *l)
     *l = (router_loss){0};
 }
 
-void router_loss_begin(router_loss *l)
+void router_loss_begin(router_loss *l, graph_run *r)
 {
+    r->routes = see;
+    r->routes_ctx = l;
     for (int64_t e = 0; e < l->experts; e++)
         l->chosen[e] = l->chances[e] = 0;
     l->rows = 0;

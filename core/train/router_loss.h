@@ -7,8 +7,7 @@
 /* Over the rows of all layers with a router: E sum over experts of (how often an expert is among the k most probable,
  * by row) times (its mean probability). The former has no gradient. */
 typedef struct router_loss {
-    run_router router; /* for graph_run.router                                                       */
-    double factor;     /* of the loss                                                              */
+    double factor; /* of the loss                                                              */
     int64_t experts, rows;
     double *chosen, *chances; /* by expert: how often; sums of probabilities                           */
     float *row;
@@ -20,9 +19,9 @@ typedef struct router_loss {
 void router_loss_open(router_loss *l, double factor);
 void router_loss_close(router_loss *l);
 
-/* Before a run, which shows its routers; behind its forward: the loss, without its factor, and, on a tape, gradients of
+/* Before a run, whose routers it sees; behind its forward: the loss, without its factor, and, on a tape, gradients of
  * all logits. */
-void router_loss_begin(router_loss *l);
+void router_loss_begin(router_loss *l, graph_run *r);
 double router_loss_end(router_loss *l, tape *t);
 
 #endif

@@ -2,7 +2,8 @@
 #include "train/optimiser.h"
 #include "train/router_loss.h"
 #include "train/save.h"
-#include "train/state.h"
+#include "train/resume.h"
+#include "train/walk.h"
 
 #include "base/convert.h"
 #include "base/memory.h"
@@ -28,14 +29,15 @@ struct tn_trainer {
     run_segment *segment; /* max_tokens                                                            */
     chunk_part *part;
     int64_t (*lengths)[MODEL_ROPES];
-    run_cache *cache; /* of all layers, for each text                                              */
-    float *logits;    /* of a row                                                                  */
+    train_walk walk;
+    size_t met;    /* most of the tape that was ever used                                               */
+    float *logits; /* of a row                                                                  */
     int64_t max_tokens;
     int32_t threads;
     bool masters; /* mixed precision                                                            */
 };
 
-static tn_status open_parts(tn_trainer *t, tn_error *err)
+static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
 {
     const device *device = t->model->target.device;
     t->segment = calloc((size_t)t->max_tokens, sizeof *t->segment);
@@ -44,7 +46,9 @@ static tn_status open_parts(tn_trainer *t, tn_error *err)
     t->logits = calloc((size_t)t->shape->vocab, sizeof *t->logits);
     if (!t->segment || !t->part || !t->lengths || !t->logits)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory; use a smaller max_tokens");
-    tn_status status = params_open(&t->params, t->model, t->masters, err);
+    tn_status status = walk_open(&t->walk, t->model, keep, err);
+    if (status == TN_OK)
+        status = params_open(&t->params, t->model, t->masters, err);
     if (status == TN_OK) /* as many addresses as there is memory: what is used of them is what the texts need      */
         status = tape_open(&t->tape, &t->arena, device, memory_of_machine((size_t)16 << 30),
                            (tape_sums){params_find, &t->params}, err);
@@ -81,6 +85,8 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
             tn_fail(err, TN_E_USAGE, "max_tokens", "is %lld; pass a positive number", (long long)options.max_tokens);
     if (taken == TN_OK && (options.precision < TN_PRECISION_AUTO || options.precision > TN_PRECISION_PURE))
         taken = tn_fail(err, TN_E_USAGE, "precision", "is %d; there is none of that number", (int)options.precision);
+    if (taken == TN_OK && (options.keep < TN_KEEP_AUTO || options.keep > TN_KEEP_LAYERS))
+        taken = tn_fail(err, TN_E_USAGE, "keep", "is %d; there is none of that number", (int)options.keep);
     if (taken == TN_OK && is_out_of(options.router_loss, 0, 1e6))
         taken = tn_fail(err, TN_E_USAGE, "router_loss", "is %g; pass the factor, or 0", options.router_loss);
     tn_trainer *t = taken == TN_OK ? calloc(1, sizeof *t) : NULL;
@@ -104,7 +110,7 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
                       "gradients need a model that was opened for training (tn_model_options.training)")
         : model->borrowed ? tn_fail(err, TN_E_USAGE, model->folder, "its weights are the program's, which trains them")
         : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
-                            : open_parts(t, err);
+                            : open_parts(t, options.keep, err);
     if (status == TN_OK) {
         round_factors(model, t->masters && model->dtype != TN_F32);
         guest_watch_open(&t->watch, model->target.device, model->target.graph);
@@ -124,10 +130,10 @@ void tn_trainer_close(tn_trainer *t)
     params_close(&t->params);
     chunk_close(&t->in);
     router_loss_close(&t->router);
+    walk_close(&t->walk);
     free(t->segment);
     free(t->part);
     free(t->lengths);
-    free(t->cache);
     free(t->logits);
     free(t);
 }
@@ -169,48 +175,13 @@ static tn_status check_texts(const tn_trainer *t, const tn_train_texts *texts, i
     return TN_OK;
 }
 
-/* 0, 1, 2, ... in the arena. */
-static tn_tensor count_up(graph_run *r, int64_t count)
-{
-    tn_tensor t = steps_take(r, TN_I32, 2, (int64_t[]){1, count});
-    for (int64_t i = 0; r->status == TN_OK && i < count; i++)
-        ((int32_t *)t.data)[i] = (int32_t)i;
-    return t;
-}
-
-static tn_tensor zeros(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
-{
-    return shape[1] > 0 ? steps_upload(r, dtype, ndim, shape, NULL) : (tn_tensor){0};
-}
-
-/* Keys, values and states of one layer, for a text that begins with nothing before it. */
-static run_cache layer_cache(graph_run *r, const model_layer *l, int64_t tokens, const tn_tensor *places)
-{
-    run_cache c = {.slot = *places, .kv_index = *places};
-    c.k = c.full_k = steps_take(r, r->dtype, 4, (int64_t[]){1, tokens, l->kv_heads, l->head_dim});
-    c.v = c.full_v = steps_take(r, r->dtype, 4, (int64_t[]){1, tokens, l->v_in_k ? 0 : l->kv_heads, l->v_head_dim});
-    if (l->v_in_k) {
-        c.v = c.k;
-        c.v.shape[3] = l->v_head_dim;
-    }
-    c.index = c.full_index = steps_take(r, r->dtype, 4, (int64_t[]){1, tokens, l->index_dim > 0, l->index_dim});
-    c.conv = zeros(r, r->dtype, 3, (int64_t[]){1, l->conv_width, l->conv_taps > 0 ? l->conv_taps - 1 : 0});
-    c.state = zeros(r, TN_F32, 4, (int64_t[]){1, l->state_heads, l->state_k, l->state_v});
-    return c;
-}
-
 static tn_status enter(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, graph_run *r)
 {
-    run_cache *cache = realloc(t->cache, (size_t)(texts->count * t->shape->layers + 1) * sizeof *cache);
-    if (!cache)
-        return tn_fail(r->err, TN_E_MEMORY, "gradients", "out of memory; use fewer texts at once");
-    t->cache = cache;
+    tn_status status = walk_enter(&t->walk, r, texts);
+    if (status != TN_OK)
+        return status;
     for (int64_t i = 0, at = 0; i < texts->count; at += texts->lengths[i], i++) {
         int64_t n = texts->lengths[i];
-        run_cache *own = cache + i * t->shape->layers;
-        tn_tensor places = count_up(r, n);
-        for (int64_t l = 0; l < t->shape->layers; l++)
-            own[l] = layer_cache(r, &t->shape->layer[l], n, &places);
         for (int64_t k = 0; k < n; k++) {
             t->in.ids[at + k] = texts->ids[at + k];
             t->in.index[at + k] = (int32_t)k;
@@ -219,10 +190,10 @@ static tn_status enter(tn_trainer *t, const tn_train_texts *texts, int64_t token
         }
         for (int32_t k = 0; k < t->shape->rope_count; k++)
             t->lengths[i][k] = rope_tables_length(&t->shape->rope[k], 0, n);
-        t->segment[i] = (run_segment){at, n, own};
+        t->segment[i] = (run_segment){at, n, t->walk.cache + i * t->shape->layers};
         t->part[i] = (chunk_part){n, t->lengths[i], 0};
     }
-    tn_status status = r->status == TN_OK ? chunk_upload(&t->in, t->part, texts->count, r->err) : r->status;
+    status = chunk_upload(&t->in, t->part, texts->count, r->err);
     chunk_show(&t->in, tokens, r);
     r->segment = t->segment;
     r->segments = texts->count;
@@ -332,12 +303,27 @@ static uint64_t noise_of(tn_trainer *t)
     return (z ^ z >> 32) | 1;
 }
 
+/* What activations and their gradients may take: nine tenths of what is free or theirs already, without what
+ * parameters will take and a gradient of the largest. */
+static size_t budget_of(const tn_trainer *t)
+{
+    size_t free_bytes = memory_available(memory_of_machine((size_t)16 << 30)) / 10 * 9 + t->arena.peak + t->met;
+    size_t arrays = 1 + (t->optimiser.steps == 0 ? 2 : 0) + (t->optimiser.steps == 0 && t->params.masters ? 1 : 0);
+    size_t taken = arrays * t->params.bytes, largest = 0;
+    for (size_t i = 0; i < t->params.count; i++)
+        largest = t->params.at[i].bytes > largest ? t->params.at[i].bytes : largest;
+    taken += largest + 2 * (size_t)HEAD_TOKENS * (size_t)t->shape->vocab * sizeof(float);
+    return free_bytes > taken ? free_bytes - taken : 0;
+}
+
 static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens, tape *tape, tn_train_loss *loss,
                      tn_error *err)
 {
     graph_run r = {
         .device = t->model->target.device, .arena = &t->arena, .dtype = t->model->dtype, .tape = tape, .err = err};
     double divisor = texts->divisor != 0 ? texts->divisor : count_labels(texts);
+    t->met = t->tape.high > t->met ? t->tape.high : t->met;
+    t->walk.budget = t->walk.keep == TN_KEEP_AUTO ? budget_of(t) : 0;
     tape_reset(&t->tape);
     t->tape.tokens = t->in.device_ids;
     t->tape.padding = t->shape->padding;
@@ -345,17 +331,17 @@ static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens,
     tn_status status = enter(t, texts, tokens, &r);
     if (status != TN_OK || (divisor == 0 && t->router.factor == 0))
         return status;
-    if (t->router.factor > 0) {
-        router_loss_begin(&t->router);
-        r.router = &t->router.router;
-    }
-    t->model->flow->forward(&r, t->model->arch_state);
-    if (r.router && r.status == TN_OK) {
+    if (t->router.factor > 0)
+        router_loss_begin(&t->router, &r);
+    walk_forward(&t->walk, &r);
+    if (r.routes && r.status == TN_OK) {
         loss->router = router_loss_end(&t->router, tape);
         loss->loss += t->router.factor * loss->router;
     }
     heads(t, &r, texts, divisor, loss);
-    return r.status == TN_OK && tape ? tape_backward(tape, 0, 0, err) : r.status;
+    if (tape)
+        walk_backward(&t->walk, &r);
+    return r.status;
 }
 
 /* tape NULL: the loss alone. */
@@ -446,12 +432,12 @@ tn_status tn_trainer_save_state(const tn_trainer *t, const char *file, tn_error 
 {
     if (!t || !file)
         return structs_missing(t ? "file" : "trainer", err);
-    return model_files_check(t->model, state_save(&t->params, &t->optimiser, file, err), err);
+    return model_files_check(t->model, resume_save(&t->params, &t->optimiser, file, err), err);
 }
 
 tn_status tn_trainer_load_state(tn_trainer *t, const char *file, tn_error *err)
 {
     if (!t || !file)
         return structs_missing(t ? "file" : "trainer", err);
-    return model_files_check(t->model, state_load(&t->params, &t->optimiser, t->model, file, err), err);
+    return model_files_check(t->model, resume_load(&t->params, &t->optimiser, t->model, file, err), err);
 }

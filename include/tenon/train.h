@@ -21,11 +21,20 @@ typedef enum tn_precision {
                            when it is stored                                                          */
 } tn_precision;
 
+/* What is kept of a forward for its gradients. Either way these have the same bits. */
+typedef enum tn_keep {
+    TN_KEEP_AUTO,  /* of as many layers, from the first on, as the machine has free memory for, all; of the others what
+                      they  are given                                                                      */
+    TN_KEEP_ALL,   /* all that gradients read                                                         */
+    TN_KEEP_LAYERS /* of each layer what it is given; it is computed again for its gradients          */
+} tn_keep;
+
 typedef struct tn_train_options {
     uint32_t size;
     int64_t max_tokens; /* of all texts of one call; 0: 4096                                       */
     tn_precision precision;
     double router_loss; /* factor of the loss of a mixture's routers; 0: none                          */
+    tn_keep keep;
 } tn_train_options;
 
 /* Texts that are seen each by itself, as they follow one another in ids: text i has lengths[i] tokens, at least one,

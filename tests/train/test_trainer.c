@@ -1,5 +1,6 @@
 /* The loss of texts and its gradients: what is refused, what adds up, and what does not depend on how texts come. That
  * gradients are right is check_training's to show, for every model. */
+#include "base/memory.h"
 #include "op/op.h"
 #include "open/model.h"
 #include "suite.h"
@@ -484,6 +485,95 @@ START_TEST(routers_have_a_loss)
 }
 END_TEST
 
+/* All gradients of a model's texts, from those with another choice of what is kept. */
+static void expect_all_same(tn_model *m, tn_trainer *a, tn_trainer *b, const char *name)
+{
+    size_t wrong = 0, count = 0;
+    for (size_t i = 0; i < shards_count(m->weights); i++) {
+        tn_tensor x, y;
+        const char *tensor = shards_name(m->weights, i);
+        bool there = tn_trainer_gradient(a, tensor, &x, NULL) == TN_OK;
+        ck_assert_int_eq(tn_trainer_gradient(b, tensor, &y, NULL) == TN_OK, there);
+        count += there;
+        wrong += there && memcmp(x.data, y.data, (size_t)tn_tensor_count(&x) * sizeof(float)) != 0;
+    }
+    ck_assert_msg(wrong == 0 && count > 0, "%s: %zu of %zu gradients have other bits", name, wrong, count);
+}
+
+static tn_trainer *open_keeping(tn_model *m, tn_keep keep, double router_loss)
+{
+    tn_error err = TN_ERROR_INIT;
+    const tn_train_options options = {.size = sizeof options, .keep = keep, .router_loss = router_loss};
+    tn_trainer *t = tn_trainer_open(m, &options, &err);
+    ck_assert_msg(t != NULL, "%s: %s", err.where, err.message);
+    return t;
+}
+
+/* Layers again, or some of them: the same bits, whatever crosses from layer to layer: sums that trail, streams, inputs
+ * of every layer, keys of other layers, chosen keys, states. The second call finds memory that was used. */
+START_TEST(layers_again_have_the_same_bits)
+{
+    static const struct {
+        const char *name, *dtype;
+        double router_loss;
+    } models[] = {{"llama", "f32", 0},
+                  {"llama", "bf16", 0},
+                  {"qwen3_moe", "f32", 0.5},
+                  {"gpt_oss", "bf16", 0.5},
+                  {"gemma2", "bf16", 0},
+                  {"gemma3n_text", "f32", 0},
+                  {"gemma4_text", "f32", 0},
+                  {"glm_moe_dsa", "f32", 0},
+                  {"deepseek_v32", "f32", 0},
+                  {"zamba2", "f32", 0},
+                  {"qwen3_next", "f32", 0},
+                  {"kimi_linear", "f32", 0},
+                  {"mamba2", "f32", 0},
+                  {"nemotron_h", "f32", 0},
+                  {"falcon_h1", "bf16", 0},
+                  {"minimax", "f32", 0},
+                  {"lfm2", "f32", 0},
+                  {"gpt2", "f32", 0},
+                  {"phi", "f32", 0},
+                  {"olmo2", "f32", 0},
+                  {"bamba", "f32", 0},
+                  {"qwen2_vl", "f32", 0},
+                  {"granitemoehybrid_pad", "f32", 0},
+                  {"mimo_v2_flash", "f32", 0}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        tn_model *m = test_model(models[i].name, .dtype = models[i].dtype, .training = true);
+        tn_trainer *all = open_keeping(m, TN_KEEP_ALL, models[i].router_loss),
+                   *again = open_keeping(m, TN_KEEP_LAYERS, models[i].router_loss);
+        const tn_train_texts texts = texts_of(ids, both, 2);
+        for (int k = 0; k < 2; k++) {
+            tn_train_loss a = learn(all, &texts), b = learn(again, &texts);
+            ck_assert_double_eq(a.loss, b.loss);
+            expect_all_same(m, all, again, models[i].name);
+        }
+        tn_trainer_close(all);
+        tn_trainer_close(again);
+    }
+}
+END_TEST
+
+START_TEST(layers_are_kept_while_they_fit)
+{
+    tn_model *m = test_model("gemma3n_text", .dtype = "f32", .training = true);
+    tn_trainer *all = open_keeping(m, TN_KEEP_ALL, 0);
+    const tn_train_texts texts = texts_of(ids, both, 2);
+    learn(all, &texts);
+    for (size_t bytes = 1 << 16; bytes < (size_t)1 << 26; bytes += bytes / 8) {
+        memory_pretend(bytes);
+        tn_trainer *some_layers = open_keeping(m, TN_KEEP_AUTO, 0);
+        learn(some_layers, &texts);
+        expect_all_same(m, all, some_layers, "gemma3n_text");
+        tn_trainer_close(some_layers);
+    }
+    memory_pretend(0);
+    tn_trainer_close(all);
+}
+END_TEST
+
 START_TEST(precisions_are_refused)
 {
     tn_error err = TN_ERROR_INIT;
@@ -649,7 +739,8 @@ int main(void)
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
               padding_learns_nothing, threads_change_nothing, steps_go_down, what_is_saved_comes_back, a_step_is_adamw,
               a_state_goes_on, states_that_do_not_fit, evaluating_is_the_loss_alone, a_step_in_16_bits,
-              routers_have_a_loss, precisions_are_refused, rates_follow_a_schedule, steps_are_refused,
-              large_calls_are_checked, parts_have_their_kernels, what_is_refused);
+              routers_have_a_loss, layers_again_have_the_same_bits, layers_are_kept_while_they_fit,
+              precisions_are_refused, rates_follow_a_schedule, steps_are_refused, large_calls_are_checked,
+              parts_have_their_kernels, what_is_refused);
     return suite_run();
 }

@@ -2,7 +2,7 @@
  * in which something was dropped, and of each parameter "value.NAME", "first.NAME" and "second.NAME", itself and its
  * moments in the type that they are trained in, as they lie in memory, flat. What no step has changed is the model's:
  * its "value.NAME" has no elements. */
-#include "train/state.h"
+#include "train/resume.h"
 
 #include "base/tensor.h"
 
@@ -34,7 +34,7 @@ static tn_status add(tn_named_tensor *to, char **name, int kind, const train_par
     return TN_OK;
 }
 
-tn_status state_save(const train_params *params, const optimiser *o, const char *file, tn_error *err)
+tn_status resume_save(const train_params *params, const optimiser *o, const char *file, tn_error *err)
 {
     size_t count = 0;
     int64_t steps[2] = {o->steps, o->drawn};
@@ -152,7 +152,7 @@ static void take(train_param *p, const train_params *params, const optimiser *o,
     memcpy(o->second + at, f->of[SECOND].data, bytes);
 }
 
-tn_status state_load(train_params *params, optimiser *o, const tn_model *model, const char *file, tn_error *err)
+tn_status resume_load(train_params *params, optimiser *o, const tn_model *model, const char *file, tn_error *err)
 {
     int64_t steps[2] = {0};
     size_t count = 1;
