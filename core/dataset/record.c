@@ -269,6 +269,8 @@ tn_status record_read(const record_reader *reader, const record *r, bool text, s
 {
     size_t before = to->tokens;
     *line = 0;
+    if (r->length > RECORDS_LARGEST)
+        return tn_fail(err, TN_E_INPUT, NULL, "has more than 64 MB, which no record may; divide it");
     tn_status status = text ? read_piece(reader, r, to, err) : read_json(reader, r, to, line, err);
     return status == TN_OK ? check_ids(reader, to, before, err) : status;
 }

@@ -110,7 +110,7 @@ tn_status records_done(records *r, tn_error *err)
 }
 
 /* Takes the next bytes as a record. */
-static tn_status take(records *r, size_t length, record *next, bool *there, tn_error *err)
+static tn_status take(records *r, size_t length, record *next, bool *there)
 {
     *next = (record){r->data + r->at, length, r->line, !r->begun, r->at + length == r->size};
     r->begun = true;
@@ -118,19 +118,16 @@ static tn_status take(records *r, size_t length, record *next, bool *there, tn_e
     for (const char *at = next->text, *end = at + length; (at = memchr(at, '\n', (size_t)(end - at))); at++)
         r->line++;
     r->at += length;
-    if (length > RECORDS_LARGEST)
-        return records_fail(r->path, next->line, TN_E_INPUT, "has more than 64 MB, which no record may; divide it",
-                            err);
     return TN_OK;
 }
 
-static tn_status next_line(records *r, record *next, bool *there, tn_error *err)
+static tn_status next_line(records *r, record *next, bool *there)
 {
     skip_spaces(r);
     if (r->at == r->size)
         return TN_OK;
     const char *end = memchr(r->data + r->at, '\n', r->size - r->at);
-    return take(r, end ? (size_t)(end - (r->data + r->at)) : r->size - r->at, next, there, err);
+    return take(r, end ? (size_t)(end - (r->data + r->at)) : r->size - r->at, next, there);
 }
 
 static tn_status next_value(records *r, record *next, bool *there, tn_error *err)
@@ -140,7 +137,7 @@ static tn_status next_value(records *r, record *next, bool *there, tn_error *err
         return TN_OK;
     size_t length = value_length(r->data + r->at, r->size - r->at);
     if (length > 0)
-        return take(r, length, next, there, err);
+        return take(r, length, next, there);
     return records_fail(r->path, r->line, TN_E_INPUT, "no record of JSON ends that begins here; correct the file", err);
 }
 
@@ -176,7 +173,7 @@ static tn_status next_of_list(records *r, record *next, bool *there, tn_error *e
 }
 
 /* Pieces end where a line does, if there is such a place, and never within a character. */
-static tn_status next_piece(records *r, record *next, bool *there, tn_error *err)
+static tn_status next_piece(records *r, record *next, bool *there)
 {
     size_t left = r->size - r->at, length = left;
     if (left == 0)
@@ -187,7 +184,7 @@ static tn_status next_piece(records *r, record *next, bool *there, tn_error *err
         while (!end && length > 1 && ((unsigned char)begin[length] & 0xC0) == 0x80)
             length--;
     }
-    return take(r, length, next, there, err);
+    return take(r, length, next, there);
 }
 
 tn_status records_next(records *r, record *next, bool *there, tn_error *err)
@@ -195,12 +192,12 @@ tn_status records_next(records *r, record *next, bool *there, tn_error *err)
     *there = false;
     switch (r->kind) {
     case RECORDS_LINES:
-        return next_line(r, next, there, err);
+        return next_line(r, next, there);
     case RECORDS_VALUES:
         return next_value(r, next, there, err);
     case RECORDS_LIST:
         return next_of_list(r, next, there, err);
     default:
-        return next_piece(r, next, there, err);
+        return next_piece(r, next, there);
     }
 }
