@@ -58,7 +58,7 @@ void peft_close(peft_adapter *a);
 /* The view of that name, with or without the prefix; NULL: there is none. */
 const peft_view *peft_find(const peft_adapter *a, const char *name);
 
-/* ---- between peft.c and peft_experts.c ---------------------------------------------------------- */
+/* ---- between peft.c, peft_tensors.c and peft_experts.c ---------------------------------------------------------- */
 
 enum { PEFT_NAME = 512 };
 

@@ -97,7 +97,8 @@ TN_API char *tn_hub_folder(const char *id, const char *revision, tn_error *err);
 TN_API void tn_model_close(tn_model *model);
 
 /* Writes a checkpoint as tn_trainer_save does, with the adapter of the model in its weights: W + s B A in f32, rounded
- * once. TN_E_USAGE: the model has no adapter, was opened from a .gguf, or is quantised. [one thread] */
+ * once (of experts whose factors are stacked twice, as peft: s B A, and the sum). TN_E_USAGE: the model has no adapter,
+ * was opened from a .gguf, or is quantised. [one thread] */
 TN_API tn_status tn_model_merge(tn_model *model, const char *folder, tn_error *err);
 
 TN_API tn_status tn_model_get_info(const tn_model *model, tn_model_info *info); /* [one thread] */

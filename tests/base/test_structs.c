@@ -39,6 +39,12 @@ static tn_status take_model_options(const void *given, tn_error *err)
     return m ? TN_OK : err->code;
 }
 
+static tn_status take_lora(const void *given, tn_error *err)
+{
+    const tn_model_options o = {.size = sizeof o, .dtype = "f32", .lora = given};
+    return take_model_options(&o, err);
+}
+
 static void run_alone(void *context, int32_t threads, void (*body)(void *arg, int32_t index, int32_t count), void *arg)
 {
     (void)context;
@@ -226,6 +232,7 @@ static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_a
 static const tn_quantize_options quantize_options = {.size = sizeof quantize_options, .threads = 1};
 static const int64_t text_length = 2;
 static const tn_dataset_options dataset_options = {.size = sizeof dataset_options, .max_length = 8};
+static const tn_lora lora = {.size = sizeof lora, .rank = 2};
 static const tn_train_options train_options = {.size = sizeof train_options, .max_tokens = 8};
 static const tn_train_texts train_texts = {
     .size = sizeof train_texts, .ids = ids, .labels = ids, .lengths = &text_length, .count = 1};
@@ -239,6 +246,7 @@ static const struct {
     tn_status (*take)(const void *given, tn_error *err);
 } taken[] = {
     {"tn_model_options", &model_options, take_model_options},
+    {"tn_lora", &lora, take_lora},
     {"tn_team", &team, take_team},
     {"tn_session_options", &session_options, take_session_options},
     {"tn_engine_options", &engine_options, take_engine_options},

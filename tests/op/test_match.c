@@ -445,14 +445,14 @@ START_TEST(every_enumerator_has_a_name)
         ck_assert_str_eq(tn_axis_value_name((tn_axis)axis, last[axis] + 1), "?");
         ck_assert_str_eq(tn_axis_value_name((tn_axis)axis, -1), "?");
     }
-    for (int dim = 0; dim <= TN_DIM_STRIDE; dim++)
+    for (int dim = 0; dim <= TN_DIM_RANK_DOWN; dim++)
         ck_assert_str_ne(tn_dim_name((tn_dim)dim), "?");
-    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_F32_RESULT; bit <<= 1)
+    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_ROUNDED_FACTORS; bit <<= 1)
         ck_assert_str_ne(tn_feature_name(bit), "?");
-    ck_assert_str_eq(tn_feature_name(TN_HAS_F32_RESULT << 1), "?");
-    for (int num = 0; num <= TN_NUM_LEAST; num++)
+    ck_assert_str_eq(tn_feature_name(TN_HAS_ROUNDED_FACTORS << 1), "?");
+    for (int num = 0; num <= TN_NUM_SCALE_DOWN; num++)
         ck_assert_str_ne(tn_num_name((tn_num)num), "?");
-    ck_assert_str_eq(tn_num_name((tn_num)(TN_NUM_LEAST + 1)), "?");
+    ck_assert_str_eq(tn_num_name((tn_num)(TN_NUM_SCALE_DOWN + 1)), "?");
     ck_assert_str_eq(tn_op_name((tn_op)50), "?");
     ck_assert_str_eq(tn_op_name((tn_op)99), "?");
     ck_assert_str_eq(tn_op_name(TN_OP_NONE), "?");
