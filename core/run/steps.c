@@ -74,12 +74,12 @@ tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
 static tn_tensor dropout_key(graph_run *r, const graph_site *site)
 {
     tn_tensor key = tn_tensor_dense(NULL, TN_I64, 1, (int64_t[]){2});
-    if (!r->tape || !r->tape->noise)
+    if (!r->noise)
         return key;
     key = steps_take(r, TN_I64, 1, key.shape);
     if (r->status == TN_OK) {
         /* The site's number in the upper half: the counter of a run never reaches it. */
-        ((uint64_t *)key.data)[0] = r->tape->noise + ((uint64_t)site->index << 40);
+        ((uint64_t *)key.data)[0] = r->noise + ((uint64_t)site->index << 40);
         ((int64_t *)key.data)[1] = r->first_row;
     }
     return key;

@@ -128,6 +128,7 @@ typedef struct graph_run {
     /* Called for each MOE_BLOCK and MOE_ROUTE with what it was given; or NULL. */
     void (*routes)(struct graph_run *r, const tn_site *site, const tn_tensor *x);
     void *routes_ctx;
+    uint64_t noise;    /* what is dropped follows from it (dropout); 0: nothing is                      */
     int64_t first_row; /* of the run's tokens: what is computed now begins there (dropout)      */
 } graph_run;
 

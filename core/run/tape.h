@@ -25,7 +25,6 @@ typedef struct tape {
     tape_sums sums;
     const void *tokens; /* ids at this address are tokens, of which this one's row of an embedding ...    */
     int64_t padding;    /* ... has no gradient; -1: there is none                                        */
-    uint64_t noise;     /* what is dropped follows from it; 0: nothing is                           */
     tape_call *calls;
     size_t count, capacity;
     size_t high;            /* of the arena: nothing that was met lies behind it                      */

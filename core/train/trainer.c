@@ -327,7 +327,7 @@ static tn_status run(tn_trainer *t, const tn_train_texts *texts, int64_t tokens,
     tape_reset(&t->tape);
     t->tape.tokens = t->in.device_ids;
     t->tape.padding = t->shape->padding;
-    t->tape.noise = tape ? noise_of(t) : 0;
+    r.noise = tape ? noise_of(t) : 0;
     tn_status status = enter(t, texts, tokens, &r);
     if (status != TN_OK || (divisor == 0 && t->router.factor == 0))
         return status;

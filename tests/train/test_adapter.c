@@ -248,6 +248,28 @@ START_TEST(what_is_dropped_follows_from_seed_and_call_alone)
 }
 END_TEST
 
+/* A layer that is computed again drops the same. */
+START_TEST(what_is_dropped_is_dropped_again)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("llama", .dtype = "f32", .training = true, .lora = LORA(.dropout = 0.5, .rank = 4));
+    tn_trainer *t[2];
+    double loss[2], norm[2];
+    for (int i = 0; i < 2; i++) {
+        const tn_train_options options = {.size = sizeof options, .keep = i ? TN_KEEP_LAYERS : TN_KEEP_ALL};
+        const tn_train_step step = {.size = sizeof step};
+        t[i] = tn_trainer_open(m, &options, &err);
+        ck_assert_msg(t[i] != NULL, "%s", err.message);
+        loss[i] = loss_of(t[i]);
+        ck_assert_int_eq(tn_trainer_step(t[i], &step, &norm[i], &err), TN_OK);
+    }
+    ck_assert_double_eq(loss[0], loss[1]);
+    ck_assert_double_eq(norm[0], norm[1]);
+    tn_trainer_close(t[0]);
+    tn_trainer_close(t[1]);
+}
+END_TEST
+
 /* While it is not trained nothing is dropped. */
 START_TEST(sessions_drop_nothing)
 {
@@ -438,8 +460,9 @@ int main(void)
 {
     TCase *tcase = suite_open("adapters", 300);
     suite_add(tcase, a_new_adapter_changes_nothing_and_is_all_that_is_trained,
-              what_is_dropped_follows_from_seed_and_call_alone, sessions_drop_nothing, patterns_give_ranks_and_factors,
-              what_does_not_fit_is_named, options_that_cannot_be, models_in_16_bits_compute_with_an_adapter_in_f32);
+              what_is_dropped_follows_from_seed_and_call_alone, what_is_dropped_is_dropped_again, sessions_drop_nothing,
+              patterns_give_ranks_and_factors, what_does_not_fit_is_named, options_that_cannot_be,
+              models_in_16_bits_compute_with_an_adapter_in_f32);
     tcase_add_loop_test(tcase, steps_make_the_loss_smaller_and_files_say_what_was_trained, 0, MODELS);
     tcase_add_loop_test(tcase, merged_weights_give_what_the_adapter_beside_them_gave, 0, MODELS);
     tcase_add_loop_test(tcase, gradients_are_slopes, 0, 8);
