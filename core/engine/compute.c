@@ -38,6 +38,7 @@ static tn_status enter(compute *c, const compute_part *parts, int64_t count, tn_
     tn_status status = TN_OK;
     int64_t at = 0;
     c->in.has_near = false;
+    inbox_begin(&c->in.box);
     for (int64_t i = 0; i < count && status == TN_OK; at += parts[i].tokens, i++) {
         held_text *t = parts[i].text;
         int64_t n = parts[i].tokens;
@@ -263,7 +264,7 @@ tn_status compute_init(compute *c, tn_model *model, kv_cache *full, int64_t most
                            ? TN_OK
                            : tn_fail(err, TN_E_MEMORY, "engine", "out of memory; use fewer sequences");
     if (status == TN_OK)
-        status = chunk_init(&c->in, device, model->dtype, shape, 1, most_tokens, err);
+        status = chunk_init(&c->in, device, model->dtype, shape, 1, most_tokens, 0, err);
     if (status == TN_OK)
         status = head_init(&c->head, model, shape, HEAD_ROWS, err);
     if (status == TN_OK)

@@ -40,7 +40,7 @@ void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
 }
 
 /* Which tokens are marks. */
-static tn_status upload_marks(chunk_inputs *in, int64_t tokens, tn_error *err)
+static void put_marks(chunk_inputs *in, int64_t tokens)
 {
     const marked_ids *m = &in->shape->marks;
     in->marked = 0;
@@ -50,10 +50,8 @@ static tn_status upload_marks(chunk_inputs *in, int64_t tokens, tn_error *err)
             in->mark_slot[in->marked++] = (int32_t)i;
         }
     size_t count = (size_t)in->marked;
-    tn_status status = device_upload(in->device, in->device_marks, in->marks, count * sizeof *in->marks, err);
-    if (status == TN_OK)
-        status = device_upload(in->device, in->device_mark_slot, in->mark_slot, count * sizeof *in->mark_slot, err);
-    return status;
+    in->device_marks = inbox_put(&in->box, in->marks, count * sizeof *in->marks);
+    in->device_mark_slot = inbox_put(&in->box, in->mark_slot, count * sizeof *in->mark_slot);
 }
 
 void chunk_near(chunk_inputs *in, int64_t at, int64_t tokens, int64_t first)
@@ -69,7 +67,7 @@ void chunk_near(chunk_inputs *in, int64_t at, int64_t tokens, int64_t first)
 }
 
 /* The factors of a chunk's queries. */
-static tn_status upload_scale(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err)
+static void put_scale(chunk_inputs *in, const chunk_part *parts, int64_t count)
 {
     const q_scale_params *p = &in->shape->q_scale;
     int64_t i = 0;
@@ -80,25 +78,24 @@ static tn_status upload_scale(chunk_inputs *in, const chunk_part *parts, int64_t
             in->scale[i] = p->kind == Q_SCALE_REAL ? (float)(in->index[i] >= 0)
                                                    : 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
         }
-    return device_upload(in->device, in->device_scale, in->scale, (size_t)i * sizeof(float), err);
+    in->device_scale = inbox_put(&in->box, in->scale, (size_t)i * sizeof(float));
 }
 
 /* The rows of a chunk's learnt positions, which session_check found to be there; what padding has is not read. */
-static tn_status upload_learnt(chunk_inputs *in, int64_t tokens, tn_error *err)
+static void put_learnt(chunk_inputs *in, int64_t tokens)
 {
     const learnt_positions *p = &in->shape->learnt;
     int64_t count = in->rows * tokens;
     for (int64_t i = 0; i < count; i++)
         in->learnt[i] = (in->index[i] >= 0 ? (int64_t)in->positions[i][0] : 0) + p->offset;
-    return device_upload(in->device, in->device_learnt, in->learnt, (size_t)count * sizeof *in->learnt, err);
+    in->device_learnt = inbox_put(&in->box, in->learnt, (size_t)count * sizeof *in->learnt);
 }
 
 /* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
-static tn_status upload_tables(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err)
+static void put_tables(chunk_inputs *in, const chunk_part *parts, int64_t count)
 {
-    tn_status status = TN_OK;
     float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
-    for (int32_t i = 0; i < in->shape->rope_count && status == TN_OK; i++) {
+    for (int32_t i = 0; i < in->shape->rope_count; i++) {
         const rope_params *rope = &in->shape->rope[i];
         tn_dtype dtype = table_dtype(in, i);
         size_t row = (size_t)rope->dim * tn_dtype_size(dtype), at = 0;
@@ -111,11 +108,9 @@ static tn_status upload_tables(chunk_inputs *in, const chunk_part *parts, int64_
                 convert_from_f32(sine, dtype, host_sin + at, rope->dim);
             }
         }
-        status = device_upload(in->device, in->device_cos[i], in->tables, at, err);
-        if (status == TN_OK)
-            status = device_upload(in->device, in->device_sin[i], host_sin, at, err);
+        in->device_cos[i] = inbox_put(&in->box, in->tables, at);
+        in->device_sin[i] = inbox_put(&in->box, host_sin, at);
     }
-    return status;
 }
 
 tn_status chunk_upload(chunk_inputs *in, const chunk_part *parts, int64_t part_count, tn_error *err)
@@ -124,24 +119,43 @@ tn_status chunk_upload(chunk_inputs *in, const chunk_part *parts, int64_t part_c
     for (int64_t i = 0; i < part_count; i++)
         tokens += parts[i].tokens;
     size_t count = (size_t)(in->rows * tokens);
-    tn_status status = device_upload(in->device, in->device_ids, in->ids, count * sizeof(int64_t), err);
-    if (status == TN_OK)
-        status = device_upload(in->device, in->device_index, in->index, count * sizeof(int32_t), err);
-    if (status == TN_OK && in->has_near)
-        status = device_upload(in->device, in->device_near, in->near, count * sizeof(int32_t), err);
-    if (status == TN_OK)
-        status = upload_tables(in, parts, part_count, err);
-    if (status == TN_OK && in->shape->q_scale.kind)
-        status = upload_scale(in, parts, part_count, err);
-    if (status == TN_OK && in->shape->learnt.count)
-        status = upload_learnt(in, tokens, err);
-    if (status == TN_OK && in->shape->marks.count)
-        status = upload_marks(in, tokens, err);
-    return status;
+    /* The tables come last: a device that knows what it was given may know the beginning alone. */
+    in->device_ids = inbox_put(&in->box, in->ids, count * sizeof(int64_t));
+    in->device_index = inbox_put(&in->box, in->index, count * sizeof(int32_t));
+    if (in->has_near)
+        in->device_near = inbox_put(&in->box, in->near, count * sizeof(int32_t));
+    if (in->shape->q_scale.kind)
+        put_scale(in, parts, part_count);
+    if (in->shape->learnt.count)
+        put_learnt(in, tokens);
+    if (in->shape->marks.count)
+        put_marks(in, tokens);
+    put_tables(in, parts, part_count);
+    return inbox_send(&in->box, err);
+}
+
+/* Until something is sent, for runs that only measure. */
+static void show_box(chunk_inputs *in)
+{
+    in->device_ids = in->device_index = in->device_near = in->device_scale = in->device_learnt = in->device_marks =
+        in->device_mark_slot = in->box.there;
+    for (int32_t i = 0; i < in->shape->rope_count; i++)
+        in->device_cos[i] = in->device_sin[i] = in->box.there;
+}
+
+static size_t box_bytes(const chunk_inputs *in)
+{
+    size_t count = (size_t)(in->rows * in->chunk);
+    size_t bytes = inbox_piece(count * sizeof *in->ids) + 2 * inbox_piece(count * sizeof *in->index);
+    bytes += inbox_piece(count * sizeof *in->scale) + 2 * inbox_piece(count * sizeof *in->learnt) +
+             inbox_piece(count * sizeof *in->mark_slot);
+    for (int32_t i = 0; i < in->shape->rope_count; i++)
+        bytes += 2 * inbox_piece(table_bytes(in, i));
+    return bytes;
 }
 
 tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
-                     int64_t chunk, tn_error *err)
+                     int64_t chunk, size_t beside, tn_error *err)
 {
     *in = (chunk_inputs){.device = device, .dtype = dtype, .shape = shape, .rows = rows, .chunk = chunk};
     size_t count = (size_t)(rows * chunk), tables = 1;
@@ -159,24 +173,8 @@ tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, con
     if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale || !in->learnt || !in->near ||
         !in->marks || !in->mark_slot)
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
-    tn_status status = device_alloc(device, count * sizeof(int64_t), &in->device_ids, err);
-    if (status == TN_OK)
-        status = device_alloc(device, count * sizeof(int32_t), &in->device_index, err);
-    if (status == TN_OK && shape->q_scale.kind)
-        status = device_alloc(device, count * sizeof(float), &in->device_scale, err);
-    if (status == TN_OK && shape->media)
-        status = device_alloc(device, count * sizeof *in->near, &in->device_near, err);
-    if (status == TN_OK && shape->learnt.count)
-        status = device_alloc(device, count * sizeof *in->learnt, &in->device_learnt, err);
-    if (status == TN_OK && shape->marks.count)
-        status = device_alloc(device, count * sizeof *in->marks, &in->device_marks, err);
-    if (status == TN_OK && shape->marks.count)
-        status = device_alloc(device, count * sizeof *in->mark_slot, &in->device_mark_slot, err);
-    for (int32_t i = 0; i < shape->rope_count && status == TN_OK; i++) {
-        status = device_alloc(device, table_bytes(in, i), &in->device_cos[i], err);
-        if (status == TN_OK)
-            status = device_alloc(device, table_bytes(in, i), &in->device_sin[i], err);
-    }
+    tn_status status = inbox_init(&in->box, device, box_bytes(in) + beside, err);
+    show_box(in);
     return status;
 }
 
@@ -184,18 +182,7 @@ void chunk_close(chunk_inputs *in)
 {
     if (!in->device)
         return;
-    size_t count = (size_t)(in->rows * in->chunk);
-    device_free(in->device, in->device_ids, count * sizeof(int64_t));
-    device_free(in->device, in->device_index, count * sizeof(int32_t));
-    device_free(in->device, in->device_scale, count * sizeof(float));
-    device_free(in->device, in->device_learnt, count * sizeof *in->learnt);
-    device_free(in->device, in->device_near, count * sizeof *in->near);
-    device_free(in->device, in->device_marks, count * sizeof *in->marks);
-    device_free(in->device, in->device_mark_slot, count * sizeof *in->mark_slot);
-    for (int32_t i = 0; i < in->shape->rope_count; i++) {
-        device_free(in->device, in->device_cos[i], table_bytes(in, i));
-        device_free(in->device, in->device_sin[i], table_bytes(in, i));
-    }
+    inbox_close(&in->box);
     free(in->ids);
     free(in->positions);
     free(in->index);

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_CHUNK_H
 #define TENON_CORE_CHUNK_H
 
+#include "device/inbox.h"
 #include "run/steps.h"
 
 typedef struct chunk_inputs {
@@ -21,12 +22,14 @@ typedef struct chunk_inputs {
     int32_t *mark_slot;
     int64_t marked;
     char *tables; /* [2][B,chunk,R] in the tables' dtype                                          */
+    inbox box;    /* what goes to the device at once                                                  */
     void *device_ids, *device_index, *device_scale, *device_learnt, *device_near, *device_marks, *device_mark_slot,
         *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
 } chunk_inputs;
 
+/* beside: bytes of what others put into its box. */
 tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
-                     int64_t chunk, tn_error *err);
+                     int64_t chunk, size_t beside, tn_error *err);
 void chunk_close(chunk_inputs *in);
 
 /* Of tokens from at on that see each other, since the one at position first: where a window is shorter than they are,
@@ -42,7 +45,8 @@ typedef struct chunk_part {
     int64_t columns;
 } chunk_part;
 
-/* Brings what was filled in to the device, tables and factors made of it. Of several parts there is one row. */
+/* Brings what was filled in to the device, tables and factors made of it, and what is in the box already, which the
+ * caller began. Of several parts there is one row. */
 tn_status chunk_upload(chunk_inputs *in, const chunk_part *parts, int64_t count, tn_error *err);
 
 /* Shows it to a run of so many tokens per row. */

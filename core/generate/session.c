@@ -272,7 +272,9 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (status == TN_OK)
         status = media_init(&s->media, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
     if (status == TN_OK)
-        status = chunk_init(&s->in, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
+        status = chunk_init(&s->in, model->target.device, model->dtype, shape, s->rows, s->chunk,
+                            cache_index_bytes(&s->cache), err);
+    s->cache.inbox = &s->in.box;
     if (status == TN_OK)
         status = head_init(&s->head, model, shape, s->rows, err);
     if (!(s->first = malloc((size_t)s->rows * sizeof *s->first)) && status == TN_OK)

@@ -94,6 +94,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
     tn_session *s = sink->s;
     chunk_inputs *in = &s->in;
     int64_t tokens = sink->tokens, all = sink->all_tokens;
+    inbox_begin(&in->box);
     tn_status status =
         cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, in->index, err);
     for (int64_t b = 0; b < s->rows; b++)

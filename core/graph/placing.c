@@ -26,8 +26,17 @@ void build_copies_free(build_copies *copies)
     *copies = (build_copies){.device = copies->device};
 }
 
-/* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
-static const size_t BLOCK_BYTES = (size_t)16 << 20, TENSOR_ALIGN = 64;
+/* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many; and a device may
+ * read matrices that follow one another as one. Its memory is not taken for more than the files still hold. */
+static const size_t BLOCK_BYTES = (size_t)16 << 20, DEVICE_BLOCK_BYTES = (size_t)256 << 20, TENSOR_ALIGN = 64;
+
+static size_t block_bytes(const graph_builder *b)
+{
+    if (b->device->ops->host_memory)
+        return BLOCK_BYTES;
+    size_t left = b->total_bytes > b->copies->total ? (size_t)(b->total_bytes - b->copies->total) : 0;
+    return left < DEVICE_BLOCK_BYTES ? left : DEVICE_BLOCK_BYTES;
+}
 
 static bool add_block(graph_builder *b, size_t bytes)
 {
@@ -42,8 +51,8 @@ static bool add_block(graph_builder *b, size_t bytes)
         c->blocks = blocks;
         c->capacity = capacity;
     }
-    if (b->device->ops->host_memory && bytes < BLOCK_BYTES)
-        bytes = BLOCK_BYTES;
+    if (bytes < block_bytes(b))
+        bytes = block_bytes(b);
     if ((b->status = pages_alloc(&c->blocks[c->count], b->device, bytes, b->err)) != TN_OK)
         return false;
     c->count++;
@@ -54,8 +63,8 @@ static bool add_block(graph_builder *b, size_t bytes)
 static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
 {
     build_copies *c = b->copies;
-    bool fits = c->count > 0 && b->device->ops->host_memory && c->used <= c->blocks[c->count - 1].bytes &&
-                bytes <= c->blocks[c->count - 1].bytes - c->used;
+    bool fits =
+        c->count > 0 && c->used <= c->blocks[c->count - 1].bytes && bytes <= c->blocks[c->count - 1].bytes - c->used;
     if (!fits && !add_block(b, bytes))
         return false;
     *memory = c->blocks[c->count - 1].data + c->used;

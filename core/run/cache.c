@@ -68,7 +68,20 @@ static tn_status allocate_kind(kv_cache *c, cache_kind *kind, tn_error *err)
     tn_status status = device_alloc(c->device, bytes, &kind->device_index, err);
     if (status == TN_OK)
         status = device_alloc(c->device, tokens * sizeof(int32_t), &kind->device_slot, err);
+    kind->shown_index = kind->device_index;
+    kind->shown_slot = kind->device_slot;
     return status;
+}
+
+size_t cache_index_bytes(const kv_cache *c)
+{
+    size_t bytes = 0;
+    for (int32_t i = 0; i < c->kind_count; i++) {
+        const cache_kind *kind = &c->kind[i];
+        bytes += inbox_piece((size_t)(kind->pieces * c->rows * kind->capacity) * sizeof(int32_t)) +
+                 inbox_piece((size_t)(c->rows * c->chunk) * sizeof(int32_t));
+    }
+    return bytes;
 }
 
 static tn_status allocate_layers(kv_cache *c, tn_error *err)
@@ -293,8 +306,8 @@ static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
             view->v = view->k;
             view->v.shape[3] = shape->v_head_dim;
         }
-        view->slot = tn_tensor_dense(kind->device_slot, TN_I32, 2, (int64_t[]){c->rows, tokens});
-        view->kv_index = tn_tensor_dense(kind->device_index, TN_I32, 2, (int64_t[]){c->rows, used[which]});
+        view->slot = tn_tensor_dense(kind->shown_slot, TN_I32, 2, (int64_t[]){c->rows, tokens});
+        view->kv_index = tn_tensor_dense(kind->shown_index, TN_I32, 2, (int64_t[]){c->rows, used[which]});
         view->piece = pieces_of(c, kind, tokens) > 1 ? kind->window : 0;
         view->conv = conv_of(c, i);
         view->state = state_of(c, i);
@@ -321,11 +334,14 @@ static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int6
             row[i] = row[i] > most ? (int32_t)most : row[i];
     }
     size_t bytes = (size_t)(pieces * c->rows * used) * sizeof(int32_t);
+    size_t slots = (size_t)(c->rows * tokens) * sizeof(int32_t);
+    if (c->inbox) {
+        kind->shown_index = inbox_put(c->inbox, kind->packed, bytes);
+        kind->shown_slot = inbox_put(c->inbox, kind->slot, slots);
+        return TN_OK;
+    }
     tn_status status = device_upload(c->device, kind->device_index, kind->packed, bytes, err);
-    if (status == TN_OK)
-        status =
-            device_upload(c->device, kind->device_slot, kind->slot, (size_t)(c->rows * tokens) * sizeof(int32_t), err);
-    return status;
+    return status == TN_OK ? device_upload(c->device, kind->device_slot, kind->slot, slots, err) : status;
 }
 
 static tn_status clear(const kv_cache *c, tn_tensor t, tn_error *err)

@@ -5,6 +5,7 @@
 #define TENON_CORE_CACHE_H
 
 #include "device/growing.h"
+#include "device/inbox.h"
 #include "run/steps.h"
 
 enum { CACHE_KINDS = 8 };
@@ -17,6 +18,7 @@ typedef struct cache_kind {
     int32_t *packed;   /* host: [pieces,B,S] as uploaded                               */
     int64_t pieces;    /* of a chunk, at most, which a picture longer than the window falls into           */
     void *device_index, *device_slot;
+    void *shown_index, *shown_slot; /* of the call: these, or in the inbox                                         */
 } cache_kind;
 
 typedef struct kv_cache {
@@ -34,7 +36,8 @@ typedef struct kv_cache {
     /* [B], or NULL: keys of a row from this position on count as standing there, for the chunks that come: those of a
      * picture, all of whose tokens are in the chunk and see each other. */
     const int64_t *joined;
-    bool near; /* ... in layers with a window alone: none sees further back than that (model_shape.near_pictures) */
+    bool near;    /* ... in layers with a window alone: none sees further back than that (model_shape.near_pictures) */
+    inbox *inbox; /* where positions and slots of a call go; NULL: uploaded by themselves        */
     run_cache *view; /* per layer, for the current call                                           */
     size_t bytes;    /* with every position in use                                           */
 } kv_cache;
@@ -43,6 +46,9 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
                      int64_t context, int64_t chunk, tn_error *err);
 void cache_close(kv_cache *c);
 void cache_reset(kv_cache *c);
+
+/* What a call puts into an inbox, at most. */
+size_t cache_index_bytes(const kv_cache *c);
 
 /* Do layers keep states, which do not go back? */
 bool cache_has_states(const kv_cache *c);

@@ -53,7 +53,7 @@ static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
         status = tape_open(&t->tape, &t->arena, device, memory_of_machine((size_t)16 << 30),
                            (tape_sums){params_find, &t->params}, err);
     if (status == TN_OK)
-        status = chunk_init(&t->in, device, t->model->dtype, t->shape, 1, t->max_tokens, err);
+        status = chunk_init(&t->in, device, t->model->dtype, t->shape, 1, t->max_tokens, 0, err);
     return status;
 }
 
@@ -193,6 +193,7 @@ static tn_status enter(tn_trainer *t, const tn_train_texts *texts, int64_t token
         t->segment[i] = (run_segment){at, n, t->walk.cache + i * t->shape->layers};
         t->part[i] = (chunk_part){n, t->lengths[i], 0};
     }
+    inbox_begin(&t->in.box);
     status = chunk_upload(&t->in, t->part, texts->count, r->err);
     chunk_show(&t->in, tokens, r);
     r->segment = t->segment;

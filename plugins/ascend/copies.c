@@ -1,5 +1,6 @@
 /* Copies between host and device. What goes up is written into page-locked memory first, from where the device fetches
  * it in the order of the stream: the caller's memory is free at once, and nobody waits. */
+#include "npu_ops.h"
 #include "queue.h"
 
 #include <string.h>
@@ -46,7 +47,10 @@ tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t byt
 {
     npu *n = npu_of(queue);
     npu_shadow_drop(n, device, bytes);
+    n->uploads++;
     tn_status status = npu_enter(queue, err);
+    if (status == TN_OK)
+        status = npu_flush(queue, err);
     if (status == TN_OK)
         status = stage(n, device, host, bytes, err);
     if (status == TN_OK)

@@ -277,6 +277,25 @@ static bool scores_are_small(const attention_job *job)
     return (double)job->scale * (double)job->scale * (double)job->d < 1.5;
 }
 
+/* Where the part's mask is on the device, made there or uploaded; NULL: some query sees nothing, or r failed. */
+static void *hidden_of(npu_run *r, const attention_job *job, const attention_part *part, const int32_t *q,
+                       const int32_t *k)
+{
+    int64_t keys = part->span.end - part->span.first;
+    bool *hidden = malloc((size_t)(part->count * keys));
+    void *there = NULL;
+    if (hidden && !mask_hide(&job->rule, q, part->count, k + part->span.first, keys, hidden)) {
+        tn_tensor at = npu_member(&r->call->in[3], part->row), of = npu_member(&r->call->in[4], part->row);
+        if (!job->rule.both_sides && job->rule.chunk == 0)
+            there = npu_mask_made(r, npu_narrow(at, 0, part->first, part->count),
+                                  npu_narrow(of, 0, part->span.first, keys), job->rule.window);
+        if (!there)
+            there = npu_mask_of(r, hidden, (size_t)(part->count * keys));
+    }
+    free(hidden);
+    return there;
+}
+
 /* The part in one call, where the operator takes it; false: it does not, or some query sees nothing. */
 static bool attention_fused(npu_run *r, const attention_job *job, const attention_part *part, const int32_t *q,
                             const int32_t *k)
@@ -290,11 +309,7 @@ static bool attention_fused(npu_run *r, const attention_job *job, const attentio
     if (job->softcap != 0 || job->sinks || !scores_are_small(job) || !ascend_is_dense(&o) ||
         !npu_attends(&query, &key, &value))
         return false;
-    bool *hidden = span->masked ? malloc((size_t)(part->count * keys)) : NULL;
-    void *kept = NULL;
-    if (hidden && !mask_hide(&job->rule, q, part->count, k + span->first, keys, hidden))
-        kept = npu_mask_of(r, hidden, (size_t)(part->count * keys));
-    free(hidden);
+    void *kept = span->masked ? hidden_of(r, job, part, q, k) : NULL;
     if (span->masked && !kept)
         return r->status != TN_OK;
     tn_tensor mask = npu_view(kept, TN_BOOL, 2, shape, NULL);

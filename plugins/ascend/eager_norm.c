@@ -1,6 +1,6 @@
 /* RMS_NORM and LAYER_NORM. The vendor's operator multiplies by a weight in f32 and rounds once. Variants that round
- * before the weight comes in are what its operator for a sum does, here of x and x: twice the rows with four times eps
- * have the same norms, bit by bit; where twice is too much (f16) they have ones first, and the weight afterwards. */
+ * before the weight comes in are what its operator for a sum does; where that cannot be they have ones first, and the
+ * weight afterwards. */
 #include "operators.h"
 #include "queue.h"
 
@@ -28,17 +28,6 @@ static tn_tensor normalised(npu_run *r, const norm_job *job)
     npu_fill(r, ones, 1);
     npu_rms(r, *job->x, ones, job->eps, n);
     return n;
-}
-
-/* rnd(rnd(n) w) in one call. */
-static bool norm_twice(npu_run *r, const norm_job *job)
-{
-    tn_tensor sum = npu_take_like(r, job->x->dtype, *job->x), rstd = npu_take_column(r, *job->x);
-    if (job->x->dtype == TN_F16 || job->w->dtype != job->x->dtype || !ascend_is_dense(job->x) ||
-        !ascend_is_dense(job->y) || job->x->data == job->y->data)
-        return false;
-    npu_add_rms_norm(r, *job->x, *job->x, *job->w, 4 * job->eps, *job->y, rstd, sum);
-    return true;
 }
 
 /* rnd(rnd(rnd(n) w) silu(gate)), the gate in f32. */
@@ -84,7 +73,7 @@ static void norm(npu_run *r)
     tn_tensor n;
     switch (job.variant) {
     case TN_NORM_W:
-        if (norm_twice(r, &job))
+        if (npu_norm(r, *job.x, *job.w, job.eps, *job.y))
             break;
         n = normalised(r, &job);
         npu_multiply(r, n, *job.w, *job.y);

@@ -92,11 +92,19 @@ static void rotate(npu_run *r, const rope_job *job, const tn_tensor *x, const tn
     }
 }
 
-/* Keys use the memory of queries again, in the order of the stream. */
+/* Keys use the memory of queries again, in the order of the stream; of one token they often follow them in memory, and
+ * are heads like theirs. */
 static void rope(npu_run *r)
 {
     rope_job job = rope_job_of(r->call, false);
     size_t before = r->used;
+    tn_tensor from, to;
+    if (npu_side_by_side(&r->call->in[0], &r->call->in[1], &from) &&
+        npu_side_by_side(&r->call->out[0], &r->call->out[1], &to)) {
+        rotate(r, &job, &from, &to);
+        if (!r->measuring)
+            return;
+    }
     for (int i = 0; i < 2; i++) {
         r->used = before;
         rotate(r, &job, &r->call->in[i], &r->call->out[i]);

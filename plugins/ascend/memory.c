@@ -1,5 +1,6 @@
 /* Device memory. What is given back stays with the queue and goes to the next who asks for that size: sessions and
  * checks ask for the same sizes again and again, and the vendor's allocator is slow. */
+#include "npu_ops.h"
 #include "queue.h"
 
 #include <stdlib.h>
@@ -91,6 +92,8 @@ tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
     *out = NULL;
     tn_status status = npu_enter(queue, err);
     if (status == TN_OK)
+        status = npu_flush(queue, err);
+    if (status == TN_OK)
         status = take(n, size, out, err);
     if (status != TN_OK)
         return status;
@@ -110,6 +113,7 @@ void npu_free(tn_queue *queue, void *memory, size_t bytes)
         return;
     npu_shadow_drop(npu_of(queue), memory, bytes);
     npu_enter(queue, NULL);
+    npu_flush(queue, NULL);
     give(npu_of(queue), memory, rounded(bytes));
 }
 

@@ -17,6 +17,10 @@ void npu_put(npu_run *r, void *device, const void *host, size_t bytes);
 /* Where the device has this mask, which is kept until others come: the same as for the layer before in most models, and
  * in the same place from token to token. NULL: it is too large for that, or r failed. */
 void *npu_mask_of(npu_run *r, const void *mask, size_t bytes);
+/* The mask of queries at positions q [T], none of which is negative, and keys at k [S] (i32, inputs of the model), as
+ * TN_BOOL [T,S] that the device makes: true where a key is none (below 0), behind its query, or window (0: any number)
+ * or more in front of it. Kept until something is uploaded. Takes scratch; NULL: not there, or r failed. */
+void *npu_mask_made(npu_run *r, tn_tensor q, tn_tensor k, int64_t window);
 void npu_put_numbers(npu_run *r, const tn_tensor *out); /* 0, 1, 2, ..., f32 and dense                   */
 void npu_no_memory(npu_run *r);
 

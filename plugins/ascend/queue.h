@@ -27,6 +27,15 @@ typedef struct npu_mask {
     size_t bytes;
 } npu_mask;
 
+/* A mask that the device made of positions that it has: which, and how many uploads there had been. bytes 0: none. */
+typedef struct npu_made {
+    const void *q, *k;
+    int64_t queries, keys, window;
+    uint64_t uploads;
+    void *at;
+    size_t bytes;
+} npu_made;
+
 typedef struct npu {
     struct tn_queue queue; /* first: kernels know this part                                       */
     npu_block *free;
@@ -39,6 +48,9 @@ typedef struct npu {
     uint32_t next_shadow;
     npu_mask masks[MASKS], *last_mask;
     uint32_t next_mask;
+    npu_made made[MASKS];
+    uint32_t next_made;
+    uint64_t uploads;  /* so far                                                                       */
     ascend_kept *kept; /* kept.c: a table; NULL: it is empty                                       */
     size_t kept_count;
 } npu;
@@ -73,6 +85,7 @@ void npu_kept_release(npu *n); /* nothing waits in the stream                   
 
 /* masks.c */
 void npu_mask_drop(npu *n, npu_mask *m);
+void npu_made_drop(npu *n, npu_made *m);
 
 /* copies.c */
 tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t bytes, tn_error *err);

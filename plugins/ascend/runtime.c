@@ -1,6 +1,7 @@
 /* The machine: is there an NPU that is served, and one context and one stream of it for each model. The runtime is
  * initialised once and never ended: whoever else uses it in this process goes on, and ending it from an exit handler is
  * not allowed. */
+#include "npu_ops.h"
 #include "queue.h"
 
 #include <inttypes.h>
@@ -141,6 +142,8 @@ tn_status npu_open(int32_t ordinal, tn_queue **queue, tn_error *err)
 tn_status npu_sync(tn_queue *queue, tn_error *err)
 {
     tn_status status = npu_enter(queue, err);
+    if (status == TN_OK)
+        status = npu_flush(queue, err);
     if (status != TN_OK || queue->idle)
         return status;
     status = ascend_check(queue->api, "aclrtSynchronizeStream", queue->api->aclrtSynchronizeStream(queue->stream), err);
@@ -160,6 +163,8 @@ void npu_close(tn_queue *queue)
         npu_sync(queue, NULL);
     for (int i = 0; i < MASKS; i++)
         npu_mask_drop(n, &n->masks[i]);
+    for (int i = 0; i < MASKS; i++)
+        npu_made_drop(n, &n->made[i]);
     npu_kept_release(n);
     npu_release(n);
     queue->api->aclrtDestroyStream(queue->stream);

@@ -1,22 +1,26 @@
-/* Copies of small uploads in the host's memory, so that slots and positions, which the host made itself, need not be
- * fetched back. A shadow stands for one upload, its address and its size. It goes when a later upload, a result of
- * eager or its release overlaps it. What kernels write is not seen here: shadows are asked for only where no operation
- * writes (ids, slots, positions, counts), so that what such a tensor holds was put there by uploads, the last of which
- * is seen.
+/* Copies of uploads in the host's memory, of large ones their beginnings, so that slots and positions, which the host
+ * made itself, need not be fetched back. A shadow stands for one upload and all parts of it. It goes when a later
+ * upload, a result of eager or its release overlaps it. What kernels write is not seen here: shadows are asked for only
+ * where no operation writes (ids, slots, positions, counts), so that what such a tensor holds was put there by uploads,
+ * the last of which is seen.
  */
 #include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHADOW_BYTES = 64 << 10 };
+/* What is kept of an upload, and up to which size there is something in it that is asked for: not of weights. */
+enum { SHADOW_BYTES = 256 << 10, SHADOW_UPLOAD = 16 << 20 };
 
 const void *npu_shadow_of(tn_queue *queue, const void *device, size_t bytes)
 {
     npu *n = npu_of(queue);
-    for (int i = 0; i < SHADOWS; i++)
-        if (n->shadows[i].at == device && n->shadows[i].bytes == bytes && bytes > 0)
-            return n->shadows[i].copy;
+    const char *at = device;
+    for (int i = 0; i < SHADOWS; i++) {
+        const npu_shadow *s = &n->shadows[i];
+        if (s->at && bytes > 0 && at >= s->at && at + bytes <= s->at + s->bytes)
+            return (const char *)s->copy + (at - s->at);
+    }
     return NULL;
 }
 
@@ -58,8 +62,9 @@ static npu_shadow *place_for_another(npu *n)
 
 void npu_shadow_keep(npu *n, const void *device, const void *host, size_t bytes)
 {
-    if (bytes == 0 || bytes > SHADOW_BYTES)
+    if (bytes == 0 || bytes > SHADOW_UPLOAD)
         return;
+    bytes = bytes < SHADOW_BYTES ? bytes : SHADOW_BYTES;
     npu_shadow *s = place_for_another(n);
     s->at = NULL;
     if (s->room < bytes) {

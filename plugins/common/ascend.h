@@ -92,6 +92,14 @@ typedef struct ascend_kept {
     int32_t count;
 } ascend_kept;
 
+/* A call that waits for the next one, which may be one with it (npu_held.c): y = a b, b a dense matrix turned, of one
+ * row; or y = a + b of one type and shape. All dense. */
+typedef enum ascend_waits { ASCEND_NOTHING, ASCEND_PRODUCT, ASCEND_SUM } ascend_waits;
+typedef struct ascend_held {
+    ascend_waits what;
+    tn_tensor a, b, y;
+} ascend_held;
+
 /* Of one model: what tn_queue is for the device "npu". Kernels read it and change nothing. */
 #define ASCEND_QUEUE 0x4e505531u
 struct tn_queue {
@@ -101,13 +109,15 @@ struct tn_queue {
     char soc[64]; /* "Ascend910B3"                                                                 */
     aclrtContext context;
     aclrtStream stream;
-    bool idle; /* nothing was put into the stream since somebody waited for it                      */
+    bool idle;        /* nothing was put into the stream since somebody waited for it                      */
+    ascend_held held; /* what comes first of all that is put into the stream from now on                  */
     /* Device memory that steps in the stream may use until the next call of workspace: grows by itself, NULL with err
      * set when there is none. */
     void *(*workspace)(struct tn_queue *queue, uint64_t bytes, tn_error *err);
-    /* What the host last uploaded to this place as a whole, when that was small (indices, slots) and nothing has
-     * written there since; NULL: the bytes are known on the device only. Borrowed until the next call of the device.
-     * Only for inputs that no operation computes (ids, slots, positions, counts): what kernels write is not seen. */
+    /* What the host last uploaded to this place, when it was among the first bytes of an upload (indices, slots) and
+     * nothing has written there since; NULL: the bytes are known on the device only. Borrowed until the next call of
+     * the device. Only for inputs that no operation computes (ids, slots, positions, counts): what kernels write is not
+     * seen. */
     const void *(*shadow)(struct tn_queue *queue, const void *device, size_t bytes);
     /* find: borrowed until the next call of keep; NULL: there is none. keep takes the executor and its objects, or
      * returns false. */

@@ -39,6 +39,9 @@
 #define TENSOR(t) ascend_tensor(&s, &(t))
 #define NUMBER(value) ascend_f32(&s, value)
 
+/* What a product does with types: keeps them. The other settings lower the precision of f32. */
+enum { KEEP_TYPES = 0 };
+
 static inline aclTensorList *list_of(ascend_step *s, const tn_tensor *tensors, int64_t count)
 {
     aclTensor *list[NPU_LIST_MOST];

@@ -61,6 +61,9 @@ bool npu_begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y)
 {
     if (r->measuring || r->status != TN_OK || tn_tensor_count(y) == 0)
         return false;
+    r->status = npu_flush(r->queue, r->err);
+    if (r->status != TN_OK)
+        return false;
     ascend_begin(s, r->queue, name);
     return true;
 }
@@ -153,6 +156,15 @@ tn_tensor npu_flat(tn_tensor t)
     return tn_tensor_dense(t.data, t.dtype, 2, (const int64_t[]){count, width});
 }
 
+bool npu_side_by_side(const tn_tensor *a, const tn_tensor *b, tn_tensor *both)
+{
+    bool follows = a->data ? b->data == (char *)a->data + tn_dtype_bytes(a->dtype, tn_tensor_count(a)) : !b->data;
+    *both = *a;
+    both->shape[2] += b->shape[2];
+    return follows && a->dtype == b->dtype && a->shape[0] * a->shape[1] == 1 && b->shape[0] * b->shape[1] == 1 &&
+           ascend_is_dense(a) && ascend_is_dense(b);
+}
+
 /* ---- operators ------------------------------------------------------------------------------------------ */
 
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y)
@@ -172,6 +184,9 @@ void npu_move(npu_run *r, tn_tensor x, tn_tensor y)
         npu_copy(r, x, y);
         return;
     }
+    r->status = npu_flush(r->queue, r->err);
+    if (r->status != TN_OK)
+        return;
     r->queue->idle = false;
     r->status =
         ascend_check(r->api, "aclrtSetCurrentContext", r->api->aclrtSetCurrentContext(r->queue->context), r->err);
@@ -190,11 +205,6 @@ void npu_fill(npu_run *r, tn_tensor y, float value)
 void npu_zero(npu_run *r, tn_tensor y)
 {
     CALL(r, y, aclnnInplaceZero, TENSOR(y));
-}
-
-void npu_add(npu_run *r, tn_tensor a, tn_tensor b, float factor, tn_tensor y)
-{
-    CALL(r, y, aclnnAdd, TENSOR(a), TENSOR(b), NUMBER(factor), TENSOR(y));
 }
 
 void npu_add_number(npu_run *r, tn_tensor x, float number, tn_tensor y)
@@ -247,14 +257,6 @@ void npu_clamp(npu_run *r, tn_tensor x, float low, float high, tn_tensor y)
 void npu_choose(npu_run *r, tn_tensor condition, tn_tensor a, tn_tensor b, tn_tensor y)
 {
     CALL(r, y, aclnnSWhere, TENSOR(condition), TENSOR(a), TENSOR(b), TENSOR(y));
-}
-
-/* The types as they are. The other settings of that argument lower the precision of f32 products. */
-enum { KEEP_TYPES = 0 };
-
-void npu_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
-{
-    CALL(r, y, aclnnMatmul, TENSOR(a), TENSOR(b), TENSOR(y), KEEP_TYPES);
 }
 
 void npu_batch_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
@@ -320,12 +322,6 @@ void npu_rms_norm_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn
                        tn_tensor dgamma)
 {
     CALL(r, dx, aclnnRmsNormGrad, TENSOR(dy), TENSOR(x), TENSOR(rstd), TENSOR(gamma), TENSOR(dx), TENSOR(dgamma));
-}
-
-void npu_add_rms_norm(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd,
-                      tn_tensor sum)
-{
-    CALL(r, y, aclnnAddRmsNorm, TENSOR(a), TENSOR(b), TENSOR(gamma), eps, TENSOR(y), TENSOR(rstd), TENSOR(sum));
 }
 
 void npu_rotate(npu_run *r, tn_tensor x, tn_tensor cos, tn_tensor sin, int64_t mode, tn_tensor y)

@@ -35,6 +35,10 @@ typedef struct npu_run {
 npu_run npu_run_on(tn_queue *queue, void *scratch, size_t bytes, tn_error *err);
 npu_run npu_run_of(const tn_call *call, tn_error *err); /* with the scratch of the call's plan         */
 
+/* Puts what waits for the next call into the stream, as all calls do first; whoever uses the stream otherwise asks for
+ * it. */
+tn_status npu_flush(tn_queue *queue, tn_error *err);
+
 /* Begins a step whose result is y, if there is anything to do; and ends it, given its first phase's result. */
 bool npu_begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y);
 void npu_end(npu_run *r, ascend_step *s, aclnnStatus first, aclnn_second *second);
@@ -58,6 +62,8 @@ tn_tensor npu_view(const void *data, tn_dtype dtype, int32_t ndim, const int64_t
 tn_tensor npu_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count);
 /* The last two dimensions exchanged. */
 tn_tensor npu_transposed(tn_tensor t);
+/* a and b [1,1,N,W] as one [1,1,N + M,W] where b follows a in memory, or neither has data. */
+bool npu_side_by_side(const tn_tensor *a, const tn_tensor *b, tn_tensor *both);
 /* A dense tensor as two dimensions: all rows of the last one. */
 tn_tensor npu_flat(tn_tensor t);
 
@@ -95,7 +101,8 @@ void npu_not_below(npu_run *r, tn_tensor x, float number, tn_tensor y);
 void npu_below(npu_run *r, tn_tensor x, float number, tn_tensor y);
 /* y = a where condition (TN_BOOL) is true, else b; they broadcast. * */
 void npu_choose(npu_run *r, tn_tensor condition, tn_tensor a, tn_tensor b, tn_tensor y);
-/* a [m,k] b [k,n] of one type, summed in f32, one rounding; y dense and no input. batch: of [n,..] each. */
+/* a [m,k] b [k,n] of one type, summed in f32, one rounding; y dense and no input. Of one row, products with matrices
+ * that follow one another in memory, as their results do, are one. batch: of [n,..] each. */
 void npu_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
 void npu_batch_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
 /* Along the last dimension: softmax; y = a and b side by side. y is no input. */
@@ -119,6 +126,9 @@ void npu_count(npu_run *r, tn_tensor ids, tn_tensor counts);
 void npu_rms_norm(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd);
 void npu_rms_norm_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn_tensor gamma, tn_tensor dx,
                        tn_tensor dgamma);
+/* y = rnd(rnd(x / sqrt(mean(x^2) + eps)) gamma) in one call, with the addition that x is the result of where that came
+ * last; false: it cannot be, for x of f16, gaps, other types, or y in x's place. Takes scratch. */
+bool npu_norm(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y);
 /* sum = rnd(a + b), where a or b may lie, and y = rnd(rnd(sum / sqrt(mean(sum^2) + eps)) gamma): one operator, all
  * dense and of one type, but rstd. */
 void npu_add_rms_norm(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd,

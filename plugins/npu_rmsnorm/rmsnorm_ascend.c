@@ -209,11 +209,22 @@ static void rms_norm(norm_work *w, tn_tensor x, tn_tensor factor, tn_tensor y, t
     npu_rms_norm(&w->r, x, factor, w->call->site->num[TN_NUM_EPS], y, rstd);
 }
 
+/* In bf16 a norm that rounds before its weight is exact in one call of aclnnAddRmsNorm; elsewhere there is nothing to
+ * round, or too much (npu_norm). */
+static bool rounds_first(const tn_site *site)
+{
+    return site->meaning[TN_AXIS_NORM] == TN_NORM_W && dtype_of(site) == TN_BF16;
+}
+
 /* x, y. The operator takes gaps in both; a result in the memory of its input goes through scratch. */
 static void plain_part(norm_work *w, const norm_part *p)
 {
     npu_run *r = &w->r;
     tn_tensor x = p->t[0], y = p->t[1];
+    size_t before = r->used;
+    if (rounds_first(w->call->site) && npu_norm(r, x, w->factor, w->call->site->num[TN_NUM_EPS], y))
+        return;
+    r->used = before;
     tn_tensor rstd = npu_take_column(r, x);
     tn_tensor to = x.data == y.data ? npu_take_like(r, y.dtype, y) : y;
     rms_norm(w, x, w->factor, to, rstd);
@@ -275,7 +286,8 @@ static tn_status forward(const tn_call *call, tn_error *err)
         divide(&w, &p, gated_part);
         return w.r.status;
     }
-    bool adds = call->op == TN_OP_ADD_RMS_NORM, copies = adds || in[0].data == out[0].data;
+    bool adds = call->op == TN_OP_ADD_RMS_NORM;
+    bool copies = adds || in[0].data == out[0].data || rounds_first(call->site);
     w.most = rows_that_fit(&w.r, call->site, copies ? FORWARD_ROWS : 0);
     norm_part p = adds ? part_of(add, 4) : part_of(plain, 2);
     divide(&w, &p, adds ? add_part : plain_part);

@@ -44,7 +44,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
     tn_status status = check_limits(site, err);
     if (status != TN_OK)
         return status;
-    int64_t q = site->dim[TN_DIM_Q_HEADS], k = site->dim[TN_DIM_KV_HEADS], heads = q > k ? q : k;
+    int64_t q = site->dim[TN_DIM_Q_HEADS], k = site->dim[TN_DIM_KV_HEADS], heads = q + k; /* at once, of one token */
     int64_t rotated = plan->max_tokens * heads * rotary_of(site),
             whole = plan->max_tokens * heads * site->dim[TN_DIM_HEAD];
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
@@ -198,6 +198,12 @@ static tn_status rotate_both(const tn_call *call, const tn_tensor *from, const t
     job.cos = with_heads(wide_table(&job.r, cos, style, job.rotary));
     sin = wide_table(&job.r, sin, style, job.rotary);
     job.sin = with_heads(back ? transposed_sines(&job.r, sin, style) : sin);
+    tn_tensor source, target;
+    if (from[0].data && from[1].data && npu_side_by_side(&from[0], &from[1], &source) &&
+        npu_side_by_side(&to[0], &to[1], &target) && source.shape[2] <= MOST_HEADS) {
+        rotate_tensor(&job, source, target);
+        return job.r.status;
+    }
     for (int i = 0; i < 2; i++) {
         size_t before = job.r.used;
         rotate_tensor(&job, from[i], to[i]);
