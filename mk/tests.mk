@@ -277,6 +277,9 @@ bench: tests ## measures kernels and models on this machine
 npu-count: all $(TOOL)/make_checkpoint $(TOOL)/npu_count $(SIM_LIBS) ## counts what an Ascend device would be asked to do for a token and a prompt, on its simulator
 	@scripts/npu_count.sh $(BUILD)
 
+npu-try: all $(TOOL)/check_kernels $(TOOL)/check_models ## for a machine with an Ascend chip: everything to run there, and one log to send back; QUICK=1 for less
+	@scripts/npu_try.sh $(BUILD)
+
 bench-kernels: tests ## times the kernels against the machine's ceilings, and writes the tables of docs/performance.md
 	@scripts/bench_kernels.sh $(BUILD)
 
