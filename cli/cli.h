@@ -102,6 +102,8 @@ typedef enum option_id {
     OPT_PING,
     OPT_ANY_ORDER,
     OPT_OUT,
+    OPT_LORA,
+    OPT_PRECISION,
     OPT_FULL,
     OPT_LR,
     OPT_SCHEDULE,
@@ -307,7 +309,9 @@ int progress_columns(int fd); /* of this terminal, at most 100; where it is none
 
 /* What most sub-commands need; zero before workspace_open, but for what the model is wanted for. */
 typedef struct workspace {
-    bool training; /* as with --training                                                         */
+    bool training;       /* as with --training                                                         */
+    const char *dtype;   /* in place of --dtype's; or NULL                                             */
+    const tn_lora *lora; /* with such a new adapter; or NULL                                           */
     const options *options;
     tn_config *config;
     tn_model *model;

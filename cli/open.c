@@ -274,12 +274,13 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     /* Broken ones with --quiet, too: without their kernels sums round otherwise. */
     list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     tn_model_options options = {.size = sizeof options,
-                                .dtype = o->text[OPT_DTYPE],
+                                .dtype = w->dtype ? w->dtype : o->text[OPT_DTYPE],
                                 .device = tn_config_device(w->config),
                                 .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
                                 .progress = on_load,
                                 .progress_ctx = &w->progress,
                                 .training = w->training || option_given(o, OPT_TRAINING),
+                                .lora = w->lora,
                                 .dequantise = option_given(o, OPT_DEQUANTISE),
                                 .adapter = w->adapter ? w->adapter : o->text[OPT_ADAPTER],
                                 .applying = w->progress.enabled ? on_apply : NULL};

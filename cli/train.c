@@ -108,13 +108,18 @@ static void identify(train_run *t)
     uint64_t hash = DIGEST_START;
     digest_checkpoint(&hash, t->w.info.folder);
     snprintf(t->id.model, sizeof t->id.model, "%016" PRIx64, hash);
+    hash = DIGEST_START;
+    if (option_given(t->s.o, OPT_ADAPTER)) {
+        digest_checkpoint(&hash, t->s.o->text[OPT_ADAPTER]);
+        snprintf(t->id.adapter, sizeof t->id.adapter, "%016" PRIx64, hash);
+    }
     t->id.data = tn_dataset_digest(t->rows.data);
 }
 
 static tn_status open_trainer(train_run *t, tn_error *err)
 {
     int64_t most = t->rows.longest > t->held.longest ? t->rows.longest : t->held.longest;
-    tn_train_options given = {.size = sizeof given, .max_tokens = most * t->s.batch};
+    tn_train_options given = {.size = sizeof given, .max_tokens = most * t->s.batch, .precision = t->s.precision};
     t->trainer = tn_trainer_open(t->w.model, &given, err);
     return t->trainer ? TN_OK : err->code;
 }
@@ -123,6 +128,8 @@ static tn_status open_all(train_run *t, tn_error *err)
 {
     const options *o = t->s.o;
     t->w.training = true;
+    t->w.dtype = t->s.dtype;
+    t->w.lora = t->s.full || option_given(o, OPT_ADAPTER) ? NULL : &t->s.lora;
     tn_status status = workspace_model(&t->w, o, o->argument[0], err);
     if (status == TN_OK)
         status = open_data(t, err);
@@ -217,7 +224,12 @@ static tn_status run_train(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_OUT, "out", "DIR", 'o', OPTION_TEXT, 0, 0, "what the result is called; must not be there; needed"},
+    {OPT_LORA, "lora", "r=N,alpha=X,...", 0, OPTION_TEXT, 0, 0,
+     "train a new adapter: r=8,alpha=16,dropout=0,rslora,seed=0,targets=all; what is done by default"},
+    {OPT_ADAPTER, "adapter", "DIR", 0, OPTION_TEXT, 0, 0, "train an adapter that is there, as peft writes it"},
     {OPT_FULL, "full", NULL, 0, OPTION_FLAG, 0, 0, "train all weights"},
+    {OPT_PRECISION, "precision", "f32|mixed|bf16", 0, OPTION_CHOICE, 0, 0,
+     "all in f32; computing in bf16 with weights in f32; all in bf16; default: f32, or mixed where MODEL has 16 bits"},
     {OPT_LR, "lr", "X", 0, OPTION_REAL, 0, 1000, "the rate; default 1e-4, with --full 1e-5"},
     {OPT_SCHEDULE, "schedule", "constant|linear|cosine", 0, OPTION_CHOICE, 0, 0, "how it falls; default cosine"},
     {OPT_WARMUP, "warmup", "X", 0, OPTION_REAL, 0, 1e9, "steps it grows over, below 1 a part of all; default 0.1"},
@@ -246,15 +258,20 @@ static const option_spec own_options[] = {
 
 const command command_train = {
     .name = "train",
-    .arguments = "MODEL DATA... --out DIR --full [--lr X] [--epochs X | --steps N] [--resume]",
-    .summary = "Trains MODEL on DATA. DIR becomes the model that was trained, and holds its log and checkpoints.",
+    .arguments =
+        "MODEL DATA... --out DIR [--lora ... | --adapter DIR | --full] [--lr X] [--epochs X | --steps N] [--resume]",
+    .summary =
+        "Trains MODEL on DATA. DIR becomes the adapter, or with --full the model, and holds its log and checkpoints.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 2,
     .max_arguments = 4096,
     .missing = "MODEL and DATA are needed",
     .notes =
-        "DATA are .json, .jsonl, .txt or .md files; docs/training.md has the formats. A step changes the weights by\n"
+        "An adapter of low rank (LoRA) goes beside the weights, which stay as they are; tenon run --adapter DIR uses "
+        "it,\n"
+        "tenon merge puts it into them. DATA are .json, .jsonl, .txt or .md files; docs/training.md has the formats. A "
+        "step changes the weights by\n"
         "AdamW with the gradients of --batch times --accumulate rows, as one mean over all of their labels.\n"
         "DIR/trainer_log.jsonl has a line for each step. Ctrl-C finishes the step and writes DIR/checkpoint-STEP;\n"
         "the same command with --resume goes on as if nothing had been. The last two checkpoints are kept.",

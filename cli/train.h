@@ -16,6 +16,10 @@ typedef struct train_settings {
     int64_t batch, accumulate, length, save_every;
     uint64_t seed;
     bool full, shuffle, pack;
+    const char *dtype; /* that --precision computes in; NULL: as --dtype says                        */
+    tn_precision precision;
+    tn_lora lora;    /* of --lora; --full and --adapter have none                                      */
+    char *lora_text; /* that its targets are in; owned                                             */
     const char *out;
     json_t *record; /* {name: text} of all that the numbers depend on; owned                       */
 } train_settings;

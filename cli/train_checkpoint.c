@@ -182,8 +182,7 @@ tn_status train_checkpoint_load(tn_trainer *trainer, const train_settings *s, in
 
 static tn_status save_result(const tn_trainer *trainer, const train_settings *s, const char *folder, tn_error *err)
 {
-    (void)s;
-    return tn_trainer_save(trainer, folder, err);
+    return s->full ? tn_trainer_save(trainer, folder, err) : tn_trainer_save_adapter(trainer, folder, err);
 }
 
 static tn_status write_training(const train_settings *s, const train_identity *id, const char *path, int64_t step,
