@@ -225,11 +225,11 @@ static tn_status run_train(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_OUT, "out", "DIR", 'o', OPTION_TEXT, 0, 0, "what the result is called; must not be there; needed"},
     {OPT_LORA, "lora", "r=N,alpha=X,...", 0, OPTION_TEXT, 0, 0,
-     "train a new adapter: r=8,alpha=16,dropout=0,rslora,seed=0,targets=all; what is done by default"},
+     "train a new adapter, as by default: r=8,alpha=16,dropout=0,seed=0,targets=all"},
     {OPT_ADAPTER, "adapter", "DIR", 0, OPTION_TEXT, 0, 0, "train an adapter that is there, as peft writes it"},
     {OPT_FULL, "full", NULL, 0, OPTION_FLAG, 0, 0, "train all weights"},
     {OPT_PRECISION, "precision", "f32|mixed|bf16", 0, OPTION_CHOICE, 0, 0,
-     "all in f32; computing in bf16 with weights in f32; all in bf16; default: f32, or mixed where MODEL has 16 bits"},
+     "f32, computing in bf16 beside it, or bf16 alone; default f32, of 16 bits mixed"},
     {OPT_LR, "lr", "X", 0, OPTION_REAL, 0, 1000, "the rate; default 1e-4, with --full 1e-5"},
     {OPT_SCHEDULE, "schedule", "constant|linear|cosine", 0, OPTION_CHOICE, 0, 0, "how it falls; default cosine"},
     {OPT_WARMUP, "warmup", "X", 0, OPTION_REAL, 0, 1e9, "steps it grows over, below 1 a part of all; default 0.1"},
@@ -258,8 +258,7 @@ static const option_spec own_options[] = {
 
 const command command_train = {
     .name = "train",
-    .arguments =
-        "MODEL DATA... --out DIR [--lora ... | --adapter DIR | --full] [--lr X] [--epochs X | --steps N] [--resume]",
+    .arguments = "MODEL DATA... --out DIR [--lora ... | --adapter DIR | --full] [options]",
     .summary =
         "Trains MODEL on DATA. DIR becomes the adapter, or with --full the model, and holds its log and checkpoints.",
     .options = own_options,
@@ -270,12 +269,14 @@ const command command_train = {
     .notes =
         "An adapter of low rank (LoRA) goes beside the weights, which stay as they are; tenon run --adapter DIR uses "
         "it,\n"
-        "tenon merge puts it into them. DATA are .json, .jsonl, .txt or .md files; docs/training.md has the formats. A "
-        "step changes the weights by\n"
-        "AdamW with the gradients of --batch times --accumulate rows, as one mean over all of their labels.\n"
+        "tenon merge puts it into them. DATA are .json, .jsonl, .txt or .md files; docs/training.md has the formats.\n"
+        "A step changes what is trained by AdamW with the gradients of --batch times --accumulate rows, as one mean "
+        "over\n"
+        "all of their labels.\n"
         "DIR/trainer_log.jsonl has a line for each step. Ctrl-C finishes the step and writes DIR/checkpoint-STEP;\n"
         "the same command with --resume goes on as if nothing had been. The last two checkpoints are kept.",
-    .example = "  tenon train models/demo notes.txt --full --out trained --epochs 1 --dtype f32\n"
-               "  tenon train models/demo notes.txt --full --out trained --epochs 1 --dtype f32 --resume",
+    .example =
+        "  tenon train models/demo notes.txt --out adapter --lora r=16,targets=q_proj,v_proj --epochs 2\n"
+        "  tenon train models/demo notes.txt --out trained --full --precision f32 --eval other.txt --plot loss.svg",
     .run = run_train,
 };

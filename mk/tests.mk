@@ -287,6 +287,10 @@ bench-kernels: tests ## times the kernels against the machine's ceilings, and wr
 bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures beside llama.cpp, OpenVINO and torch, installed in build/; writes docs/performance.md
 	@scripts/bench_peers.sh $(BUILD) --write docs/performance.md $(ARGS)
 
+# ARGS: what scripts/bench_train/run.py --help has, such as ARGS='--models qwen3-0.6b --rounds 1'.
+bench-train: all $(TOOL)/make_checkpoint ## measures training beside torch and peft, installed in build/; writes docs/performance.md
+	@scripts/bench_train.sh $(BUILD) --write docs/performance.md $(ARGS)
+
 # ARGS: what scripts/bench_serve/run.py --help has, such as ARGS='--models qwen3-0.6b --streams 1,16'.
 bench-serve: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine $(TOOL)/check_grammar ## measures tenon serve beside llama-server and OpenVINO, installed in build/; writes docs/performance.md
 	@scripts/bench_serve.sh $(BUILD) --write docs/performance.md $(ARGS)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What scripts/bench_peers.sh and scripts/bench_serve.sh end with: the peers, unless nothing is to be measured, then NAME/run.py.
+# What scripts/bench_peers.sh, scripts/bench_serve.sh and scripts/bench_train.sh end with: the peers, unless nothing is to be measured, then NAME/run.py.
 # usage: scripts/bench_peers/begin.sh NAME BUILD PEERS [ARGUMENT...]     PEERS: what install.sh knows, with blanks between
 set -eu
 name=$1 build=$2 peers=$3

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the programs that `make bench-peers` and `make bench-serve` compare with, all from PyPI, into FOLDER and nowhere
+# Installs the programs that `make bench-peers`, `make bench-serve` and `make bench-train` compare with, all from PyPI, into FOLDER and nowhere
 # else: llama.cpp (its sources come with the package llama-cpp-python) with llama-bench or its server, OpenVINO GenAI, and
 # torch with transformers. What cannot be had is said and left out. What is there stays as it is: remove its folder for
 # another version.
