@@ -116,6 +116,8 @@ typedef enum option_id {
     OPT_PACK,
     OPT_CLIP,
     OPT_DECAY,
+    OPT_ROUTER_LOSS,
+    OPT_KEEP,
     OPT_SHUFFLE,
     OPT_SAVE_EVERY,
     OPT_RESUME,

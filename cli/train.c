@@ -119,7 +119,11 @@ static void identify(train_run *t)
 static tn_status open_trainer(train_run *t, tn_error *err)
 {
     int64_t most = t->rows.longest > t->held.longest ? t->rows.longest : t->held.longest;
-    tn_train_options given = {.size = sizeof given, .max_tokens = most * t->s.batch, .precision = t->s.precision};
+    tn_train_options given = {.size = sizeof given,
+                              .max_tokens = most * t->s.batch,
+                              .precision = t->s.precision,
+                              .router_loss = t->s.router_loss,
+                              .keep = t->s.keep};
     t->trainer = tn_trainer_open(t->w.model, &given, err);
     return t->trainer ? TN_OK : err->code;
 }
@@ -241,6 +245,10 @@ static const option_spec own_options[] = {
     {OPT_PACK, "pack", NULL, 0, OPTION_FLAG, 0, 0, "put several samples into a row; none sees another"},
     {OPT_CLIP, "clip", "X", 0, OPTION_REAL, 0, 1e9, "largest norm of the gradients; 0: any; default 1"},
     {OPT_DECAY, "decay", "X", 0, OPTION_REAL, 0, 1000, "weight decay, not of norms and biases; default 0"},
+    {OPT_ROUTER_LOSS, "router-loss", "X", 0, OPTION_REAL, 0, 1000,
+     "factor of the loss of a mixture's routers; default 0"},
+    {OPT_KEEP, "keep", "auto|all|layers", 0, OPTION_CHOICE, 0, 0,
+     "what stays for gradients: all, or layers: what each is given; auto: what has room"},
     {OPT_SEED, "seed", "S", 0, OPTION_INTEGER, 0, 9e18, "of the order of the data; default 0"},
     {OPT_SHUFFLE, "shuffle", "yes|no", 0, OPTION_OPTIONAL, 0, 0, "another order of the data each epoch; default yes"},
     {OPT_SAVE_EVERY, "save-every", "N", 0, OPTION_INTEGER, 1, 1e9, "steps from a checkpoint to the next; default 100"},

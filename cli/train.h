@@ -11,13 +11,14 @@
 typedef struct train_settings {
     const options *o;
     tn_schedule schedule;
-    double rate, warmup, clip, decay, epochs;
+    double rate, warmup, clip, decay, router_loss, epochs;
     int64_t steps; /* 0: as many as the epochs have                                               */
     int64_t batch, accumulate, length, save_every;
     uint64_t seed;
     bool full, shuffle, pack;
     const char *dtype; /* that --precision computes in; NULL: as --dtype says                        */
     tn_precision precision;
+    tn_keep keep;
     tn_lora lora;    /* of --lora; --full and --adapter have none                                      */
     char *lora_text; /* that its targets are in; owned                                             */
     const char *out;
@@ -82,6 +83,7 @@ typedef struct train_log {
 tn_status train_log_open(train_log *log, const char *folder, tn_error *err);
 tn_status train_log_read(train_log *log, int64_t done, int64_t steps, tn_error *err);
 tn_status train_log_add(train_log *log, const train_entry *entry, tn_error *err);
+void train_log_sync(const train_log *log); /* what was added reaches the disk                       */
 void train_log_close(train_log *log);
 
 /* ---- train_checkpoint.c --------------------------------------------------------------------------- */

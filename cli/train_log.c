@@ -86,6 +86,11 @@ tn_status train_log_add(train_log *log, const train_entry *e, tn_error *err)
                : tn_fail(err, TN_E_INPUT, log->path, "cannot be written: %s", strerror(errno));
 }
 
+void train_log_sync(const train_log *log)
+{
+    fsync(fileno(log->file));
+}
+
 void train_log_close(train_log *log)
 {
     if (log->file)

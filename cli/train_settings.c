@@ -58,6 +58,7 @@ static void note_all(train_settings *s)
     note_number(s, "length", (double)s->length);
     note_number(s, "clip", s->clip);
     note_number(s, "decay", s->decay);
+    note_number(s, "router-loss", s->router_loss);
     note_number(s, "seed", (double)s->seed);
     note_flag(s, "shuffle", s->shuffle);
     note_flag(s, "pack", s->pack);
@@ -179,6 +180,7 @@ tn_status train_settings_read(train_settings *s, const options *o, tn_error *err
                           .warmup = option_real(o, OPT_WARMUP, 0.1),
                           .clip = option_real(o, OPT_CLIP, 1),
                           .decay = option_real(o, OPT_DECAY, 0),
+                          .router_loss = option_real(o, OPT_ROUTER_LOSS, 0),
                           .epochs = option_real(o, OPT_EPOCHS, 3),
                           .steps = option_integer(o, OPT_STEPS, 0),
                           .batch = option_integer(o, OPT_BATCH_ROWS, 1),
@@ -198,6 +200,8 @@ tn_status train_settings_read(train_settings *s, const options *o, tn_error *err
     const char *precision = option_text(o, OPT_PRECISION, NULL);
     s->dtype = !precision ? NULL : strcmp(precision, "f32") == 0 ? "f32" : "bf16";
     s->precision = precision && strcmp(precision, "bf16") == 0 ? TN_PRECISION_PURE : TN_PRECISION_AUTO;
+    const char *keep = option_text(o, OPT_KEEP, "auto");
+    s->keep = strcmp(keep, "all") == 0 ? TN_KEEP_ALL : strcmp(keep, "layers") == 0 ? TN_KEEP_LAYERS : TN_KEEP_AUTO;
     tn_status status = check(s, err);
     if (status == TN_OK)
         status = read_lora(s, option_text(o, OPT_LORA, ""), err);

@@ -127,6 +127,7 @@ static tn_status save(train_run *t, tn_error *err)
 {
     if (t->saved == t->done)
         return TN_OK;
+    train_log_sync(&t->log); /* no checkpoint is ahead of it                                            */
     tn_status status = train_checkpoint_write(t->trainer, &t->s, &t->id, t->done, t->steps,
                                               (double)t->done / (double)t->epoch_steps, err);
     if (status == TN_OK)

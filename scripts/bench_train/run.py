@@ -18,7 +18,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench_peers"))
 from common import Failed, Files, add_line, be_urgent, end_with_children, lines_of, own_session, say, write_page  # noqa: E402
 
-TENON = {"bf16 base": ["--precision", "mixed"],
+TENON = {"bf16 base": ["--precision", "mixed", "--keep", "all"],
+         "bf16 base, layers again": ["--precision", "mixed", "--keep", "layers"],
          "f32": ["--precision", "f32"],
          "all weights, mixed": ["--full", "--precision", "mixed"]}
 TORCH = {"bf16 base": ["--mode", "pure"],

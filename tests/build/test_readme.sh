@@ -48,7 +48,7 @@ while IFS= read -r line; do
     *--image*) line=$(printf '%s' "$line" | sed 's#MODEL#tests/data/models/qwen2_vl#; s#photo.jpg#tests/data/media/files/exif6_100x60.jpg#') ;;
     *--audio*) line=$(printf '%s' "$line" | sed 's#MODEL#tests/data/models/qwen2_5_omni_thinker#; s#speech.wav#tests/data/media/files/s16_22k_mono.wav#') ;;
     esac
-    line=$(printf '%s' "$line" | sed "s#\(^\| \)build/tenon#\1'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
+    line=$(printf '%s' "$line" | sed "s#\(^\| \)build/tenon#\1'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#; s#build/adapter#'$tmp/adapter'#; s#build/merged#'$tmp/merged'#")
     case $line in
     *"' serve "*) served "$line" <&- ;;
     *) check "$line" sh -c "$line" <&- ;;
