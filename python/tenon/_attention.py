@@ -156,8 +156,10 @@ class _Interface:
         self.live, self.real = live, real
 
     def get_interface(self, name: str, default: Callable) -> Callable:
-        former, live = self.real.get_interface(name, default), self.live
-        return lambda module, *args, **kwargs: live.attend(name, former, module, *args, **kwargs)
+        return self.live.instead(name, self.real.get_interface(name, default))
+
+    def __getitem__(self, name: str) -> Callable:  # of transformers before it had get_interface
+        return self.live.instead(name, self.real[name])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -179,9 +181,12 @@ class LiveAttention:
         self.originals = {name: self.names[name] for name in ropes}
         ours: dict[str, Any] = {name: self._rope(name) for name in ropes}
         if site is not None:
-            if not hasattr(self.names.get("ALL_ATTENTION_FUNCTIONS"), "get_interface"):
+            real, eager = (self.names.get(n) for n in ("ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"))
+            if real is None or not (hasattr(real, "get_interface") or eager):
                 raise DeclinedError(1, "", "its modeling file calls no AttentionInterface")
-            ours["ALL_ATTENTION_FUNCTIONS"] = _Interface(self, self.names["ALL_ATTENTION_FUNCTIONS"])
+            ours["ALL_ATTENTION_FUNCTIONS"] = _Interface(self, real)
+            if not hasattr(real, "get_interface"):
+                ours["eager_attention_forward"] = self.instead("eager", eager)
         self.function = over(function, ours)
 
     @property
@@ -272,6 +277,10 @@ class LiveAttention:
         return site.dtype
 
     # ---- attention
+
+    def instead(self, name: str, former: Callable) -> Callable:
+        """What the module's forward calls where it would call that implementation."""
+        return lambda module, *args, **kwargs: self.attend(name, former, module, *args, **kwargs)
 
     def attend(self, name: str, former: Callable, module, query, key, value, attention_mask=None, *args, **kwargs):
         site = self.site

@@ -24,7 +24,9 @@ def _apart(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return y.clone() if y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() else y
 
 
-@torch.library.custom_op("tenon::rows", mutates_args=())
+@torch.library.custom_op(
+    "tenon::rows", mutates_args=(), schema="(Tensor x, Tensor[] params, int number, int width) -> Tensor"
+)
 def _rows(x: torch.Tensor, params: Sequence[torch.Tensor], number: int, width: int) -> torch.Tensor:
     with torch.no_grad():
         return _apart(_table[number][0](x), x)
@@ -35,7 +37,11 @@ def _(x, params, number, width):
     return x.new_empty((*x.shape[:-1], width))
 
 
-@torch.library.custom_op("tenon::rows_backward", mutates_args=())
+@torch.library.custom_op(
+    "tenon::rows_backward",
+    mutates_args=(),
+    schema="(Tensor x, Tensor gy, Tensor[] params, bool[] wants, int number) -> Tensor[]",
+)
 def _rows_backward(
     x: torch.Tensor, gy: torch.Tensor, params: Sequence[torch.Tensor], wants: Sequence[bool], number: int
 ) -> list[torch.Tensor]:

@@ -88,10 +88,11 @@ static const tn_impl impl = {
     .backward = backward,
 };
 static const tn_kernel kernel = {.size = sizeof(tn_kernel),
-                                 .id = "npu_fused_rmsnorm",
+                                 .id = "large_rmsnorm",
                                  .version = "1.0.0",
                                  .summary = "RMS norm that is wrong in large calls",
                                  .device = "cpu",
                                  .impls = &impl,
-                                 .impl_count = 1};
+                                 .impl_count = 1,
+                                 .priority = 100};
 TN_PLUGIN("large_norm", "1.0.0", .kernels = &kernel, .kernel_count = 1);

@@ -53,7 +53,7 @@ def test_a_kernel_that_is_wrong_in_large_calls(folder, monkeypatch, way):
     model = make()
     norm = model.model.norm
     with tenon.apply(model, training=True, plugins=folder):
-        assert site(tenon.report(model), "model.norm").kernel == "npu_fused_rmsnorm"
+        assert site(tenon.report(model), "model.norm").kernel == "large_rmsnorm"
         check(norm, 40)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -63,7 +63,7 @@ def test_a_kernel_that_is_wrong_in_large_calls(folder, monkeypatch, way):
         if way == "none":
             assert said.kernel and said.calls == 2 and said.eager_calls == 0 and not told
             return
-        assert said.kernel is None and said.reason.startswith("refused: npu_fused_rmsnorm") and said.calls == 1
+        assert said.kernel is None and said.reason.startswith("refused: large_rmsnorm") and said.calls == 1
         assert "600 tokens" in said.reason and said.reason in str(told[0].message) and said.why_eager == said.reason
         check(norm, 40)
         assert site(tenon.report(model), "model.norm").eager_calls == 2
@@ -72,7 +72,7 @@ def test_a_kernel_that_is_wrong_in_large_calls(folder, monkeypatch, way):
 def test_one_that_was_asked_for_by_name_is_an_error(folder, monkeypatch):
     monkeypatch.setenv("TENON_LARGE", "backward")
     model = make()
-    with tenon.apply(model, "npu_fused_rmsnorm", training=True, plugins=folder):
+    with tenon.apply(model, "large_rmsnorm", training=True, plugins=folder):
         with pytest.raises(tenon.VerifyError, match="600 tokens"):
             model.model.norm(torch.randn(600, 32))
         check(model.model.norm, 600)
