@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 import tenon
-from test_bridge import IDS, make, site
+from test_bridge import IDS, make
 
 # ---- LLaMA-Factory ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import time
 
@@ -128,7 +127,7 @@ class Line:
     def lora(self, shape):
         import peft
 
-        torch, ids = self.torch, self.torch.randint(5, 1000, (1, self.tokens))
+        ids = self.torch.randint(5, 1000, (1, self.tokens))
         targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
         config = lambda: peft.LoraConfig(r=16, lora_alpha=32, target_modules=targets, task_type="CAUSAL_LM")
         plain = self.model(shape, training=True)
