@@ -9,9 +9,9 @@
 #include <string.h>
 #include <tenon/tenon.h>
 
-static const char *const names[] = {"run",        "kernels",  "check", "inspect", "verify",   "logits", "bench",
-                                    "perplexity", "tokenize", "chat",  "cache",   "quantize", "embed",  "train",
-                                    "merge"};
+static const char *const names[] = {"run",    "kernels",  "check",      "inspect",  "verify",
+                                    "logits", "bench",    "perplexity", "tokenize", "chat",
+                                    "cache",  "quantize", "embed",      "train",    "merge"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* ---- help ------------------------------------------------------------------------------------- */
@@ -29,26 +29,11 @@ static void expect_help(process_result r, const char *first, const char *const *
 
 START_TEST(program_help_lists_every_command)
 {
-    const char *const words[] = {"run ",
-                                 "chat ",
-                                 "kernels ",
-                                 "check ",
-                                 "inspect ",
-                                 "verify ",
-                                 "logits ",
-                                 "bench ",
-                                 "perplexity ",
-                                 "tokenize ",
-                                 "cache ",
-                                 "quantize ",
-                                 "embed ",
-                                 "train ",
-                                 "merge ",
-                                 "--config ",
-                                 "--threads ",
-                                 "Exit status: 0 done; 1 internal; 2 usage; 3",
-                                 "example:\n",
-                                 NULL};
+    const char *const words[] = {
+        "run ",       "chat ",  "kernels ",    "check ",    "inspect ",   "verify ",
+        "logits ",    "bench ", "perplexity ", "tokenize ", "cache ",     "quantize ",
+        "embed ",     "train ", "merge ",      "--config ", "--threads ", "Exit status: 0 done; 1 internal; 2 usage; 3",
+        "example:\n", NULL};
     expect_help(TENON(NULL, "--help"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "-h"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "help"), "usage: tenon COMMAND", words);
