@@ -3,15 +3,6 @@
  */
 #include "run/compose.h"
 
-void compose_backward_step(composer *c, const tn_call *call)
-{
-    const device *d = c->device;
-    if (c->status == TN_OK && !d->ops->backward)
-        c->status = tn_fail(c->err, TN_DECLINED, call->site->path, "device %s has no gradients", d->ops->name);
-    else if (c->status == TN_OK)
-        c->status = run_step(c->arena, NULL, call, device_backward_scratch(d, call), d->ops->backward, c->err);
-}
-
 /* A call whose results are not there. */
 static tn_call backward_call(tn_op op, const tn_site *site, run_tensors in, const tn_grads *grads)
 {
@@ -116,6 +107,19 @@ static void up_down_backward(composer *c)
     compose_linear_backward(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dp, &dx);
 }
 
+/* The product inside an adapter, and the factors beside it. */
+static void adapted_backward(composer *c)
+{
+    const tn_tensor *x = &c->call->in[0];
+    const tn_param *param = c->call->grads->param;
+    tn_tensor dx = gradient_like(&c->call->grads->in[0], x), dy = c->call->grads->out[0];
+    if (!dy.data)
+        dy = tn_tensor_dense(NULL, x->dtype, 2, (int64_t[]){x->shape[0], c->call->site->dim[TN_DIM_OUT]});
+    if (dx.data || c->arena->measuring || param[TN_ROLE_WEIGHT].count || param[TN_ROLE_BIAS].count)
+        compose_linear_backward(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, x, &dy, &dx);
+    compose_lora_backward(c, &dy, &dx);
+}
+
 tn_status compose_backward(const device *device, arena *a, graph_site *const *parts, const tn_call *call, tn_error *err)
 {
     composer c = {device, a, parts, call, err, TN_OK};
@@ -127,7 +131,7 @@ tn_status compose_backward(const device *device, arena *a, graph_site *const *pa
     else if (call->op == TN_OP_MOE_BLOCK)
         compose_moe_backward(&c);
     else if (call->op == TN_OP_LORA_LINEAR)
-        compose_lora_backward(&c);
+        adapted_backward(&c);
     else
         compose_backward_step(&c, call);
     arena_release(a, mark);

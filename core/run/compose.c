@@ -10,47 +10,6 @@
 
 #include <string.h>
 
-tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
-                   tn_status (*step)(const tn_call *, tn_error *), tn_error *err)
-{
-    size_t mark = arena_mark(a);
-    tn_call with_scratch = *call;
-    with_scratch.queue = a->device->queue;
-    tn_status status = TN_OK;
-    if (!bound && a->device->guest)
-        status = planning_judge_device(a->device, call, scratch_bytes, err);
-    if (status == TN_OK && scratch_bytes > 0)
-        status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
-    if (status == TN_OK && !a->measuring)
-        status = a->observer ? observe_step(a, bound, &with_scratch, step, err)
-                             : guest_step(a->device, bound, &with_scratch, step, err);
-    arena_release(a, mark);
-    return status;
-}
-
-tn_call run_make_call(tn_op op, const tn_site *site, run_tensors in, run_tensors out)
-{
-    tn_call call = {.size = sizeof call, .op = op, .site = site, .in_count = in.count, .out_count = out.count};
-    for (int32_t i = 0; i < in.count; i++)
-        call.in[i] = *in.at[i];
-    for (int32_t i = 0; i < out.count; i++)
-        call.out[i] = *out.at[i];
-    return call;
-}
-
-tn_tensor compose_take_as(composer *c, tn_dtype dtype, int64_t rows, int64_t width)
-{
-    tn_tensor t = tn_tensor_dense(NULL, dtype, 2, (int64_t[]){rows, width});
-    if (c->status == TN_OK)
-        c->status = arena_take(c->arena, (size_t)(rows * width) * tn_dtype_size(dtype), &t.data, c->err);
-    return t;
-}
-
-tn_tensor compose_take(composer *c, int64_t rows, int64_t width)
-{
-    return compose_take_as(c, c->call->in[0].dtype, rows, width);
-}
-
 /* Columns begin .. begin + count - 1 of a matrix. */
 static tn_tensor columns(const tn_tensor *t, int64_t begin, int64_t count)
 {
@@ -101,13 +60,6 @@ void compose_part(composer *c, int part, const tn_site *otherwise, tn_call *call
                          : run_bound_call(c->device, c->arena, NULL, call, c->err);
 }
 
-void compose_eagerly(composer *c, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
-{
-    const tn_call call = run_make_call(op, site, in, out);
-    if (c->status == TN_OK)
-        c->status = run_eager_call(c->device, c->arena, &call, c->err);
-}
-
 void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x, const tn_tensor *y)
 {
     tn_call call = run_make_call(TN_OP_LINEAR, NULL, RUN_TENSORS(x), RUN_TENSORS(y));
@@ -117,11 +69,6 @@ void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const t
         const tn_site site = compose_linear_site(c, weight, bias, x->shape[1], y->shape[1]);
         compose_part(c, part, &site, &call);
     }
-}
-
-void compose_add(composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out)
-{
-    compose_eagerly(c, TN_OP_ADD, c->call->site, RUN_TENSORS(a, b), RUN_TENSORS(out));
 }
 
 /* ---- MLP ----------------------------------------------------------------------------------------- */
@@ -245,6 +192,12 @@ static void compose_add_norm(composer *c)
     compose_part(c, GRAPH_PART_NORM, c->call->site, &norm);
 }
 
+static void compose_adapted(composer *c)
+{
+    compose_linear(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &c->call->in[0], &c->call->out[0]);
+    compose_lora(c);
+}
+
 static tn_status eager_with_parts(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
                                   tn_error *err)
 {
@@ -259,7 +212,7 @@ static tn_status eager_with_parts(const device *device, arena *a, graph_site *co
     else if (call->op == TN_OP_MOE_BLOCK)
         compose_moe(&c);
     else if (call->op == TN_OP_LORA_LINEAR)
-        compose_lora(&c);
+        compose_adapted(&c);
     else
         return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);
     arena_release(a, mark);

@@ -17,7 +17,7 @@ typedef struct composer {
 
 #define COMPOSE_NO_ROLE TN_ROLE_MAX
 
-/* compose.c: a dense tensor [rows, width] from the arena: of a type, or of that of the input. */
+/* compose_steps.c: a dense tensor [rows, width] from the arena: of a type, or of that of the input. */
 tn_tensor compose_take_as(composer *c, tn_dtype dtype, int64_t rows, int64_t width);
 tn_tensor compose_take(composer *c, int64_t rows, int64_t width);
 
@@ -31,10 +31,10 @@ void compose_linear(composer *c, int part, tn_role weight, tn_role bias, const t
  * meaning. */
 void compose_part(composer *c, int part, const tn_site *otherwise, tn_call *call);
 
-/* compose.c: a primitive operation by the device; site says which act or the like. */
+/* compose_steps.c: a primitive operation by the device; site says which act or the like. */
 void compose_eagerly(composer *c, tn_op op, const tn_site *site, run_tensors in, run_tensors out);
 
-/* compose.c: out = a + b; may alias. */
+/* compose_steps.c: out = a + b; may alias. */
 void compose_add(composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out);
 
 /* compose.c: gate and up of an MLP as views of both, which holds 2 inter columns for every token: two dense halves or
@@ -56,9 +56,10 @@ void compose_linear_backward(composer *c, int part, tn_role weight, tn_role bias
 void compose_glu_backward(composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
                           const tn_tensor *dp, const tn_tensor *dgate, const tn_tensor *dup);
 
-/* lora.c: a LORA_LINEAR, and its gradients. */
+/* lora.c: adds to a LORA_LINEAR's result, which is that of the product inside, what the adapter gives; and the
+ * gradients of its factors, and what it adds to dx (data NULL: not wanted). */
 void compose_lora(composer *c);
-void compose_lora_backward(composer *c);
+void compose_lora_backward(composer *c, const tn_tensor *dy, const tn_tensor *dx);
 
 /* backward_moe.c: the gradients of a MOE_BLOCK. */
 void compose_moe_backward(composer *c);
@@ -70,8 +71,8 @@ void compose_part_backward(composer *c, int part, const tn_site *otherwise, tn_c
 tn_status compose_backward(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
                            tn_error *err);
 
-/* backward.c: a device's gradients of one primitive operation, with scratch from the arena; TN_DECLINED where it has
- * none. */
+/* compose_steps.c: a device's gradients of one primitive operation, with scratch from the arena; TN_DECLINED where it
+ * has none. */
 void compose_backward_step(composer *c, const tn_call *call);
 
 #endif

@@ -1,5 +1,5 @@
-/* LORA_LINEAR, forward and backward: the product that it is around, by its own site, and beside it those of the
- * adapter's two factors, which are small. Nothing is kept from forward: A x is computed again. */
+/* What LORA_LINEAR adds to the product that it is around, forward and backward: the products of the adapter's two
+ * factors, which are small. Nothing is kept from forward: A x is computed again. */
 #include "run/compose.h"
 
 #include "base/convert.h"
@@ -131,7 +131,6 @@ void compose_lora(composer *c)
     const tn_tensor *y = &c->call->out[0];
     factors f;
     factors_open(c, &f);
-    compose_linear(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &c->call->in[0], y);
     const tn_tensor x = seen(c), h = through_a(c, &f, &x);
     const tn_tensor more = compose_take_as(c, f.weight[1].dtype, y->shape[0], y->shape[1]);
     compose_eagerly(c, TN_OP_LINEAR, &f.b, RUN_TENSORS(&h), RUN_TENSORS(&more));
@@ -152,35 +151,21 @@ static void factor_backward(composer *c, const tn_site *site, tn_role role, cons
     compose_backward_step(c, &call);
 }
 
-/* The product inside: by what has its site. */
-static void inner_backward(composer *c, const tn_tensor *dy, const tn_tensor *dx)
-{
-    const tn_param *param = c->call->grads->param;
-    if (dx->data || c->arena->measuring || param[TN_ROLE_WEIGHT].count || param[TN_ROLE_BIAS].count)
-        compose_linear_backward(c, GRAPH_PART_LINEAR, TN_ROLE_WEIGHT, TN_ROLE_BIAS, &c->call->in[0], dy, dx);
-}
-
-void compose_lora_backward(composer *c)
+void compose_lora_backward(composer *c, const tn_tensor *dy, const tn_tensor *dx)
 {
     const tn_call *call = c->call;
     factors f;
-    tn_tensor dx = call->grads->in[0], dy = call->grads->out[0];
-    int64_t tokens = call->in[0].shape[0];
-    if (!dx.data)
-        dx = tn_tensor_dense(NULL, call->in[0].dtype, 2, call->in[0].shape);
-    if (!dy.data)
-        dy = tn_tensor_dense(NULL, call->in[0].dtype, 2, (int64_t[]){tokens, call->site->dim[TN_DIM_OUT]});
     factors_open(c, &f);
-    const tn_tensor x = seen(c), h = through_a(c, &f, &x), dh = compose_take_as(c, h.dtype, tokens, h.shape[1]);
-    tn_tensor more = compose_take(c, tokens, x.shape[1]);
-    if (!dx.data)
+    const tn_tensor x = seen(c), h = through_a(c, &f, &x);
+    const tn_tensor dh = compose_take_as(c, h.dtype, h.shape[0], h.shape[1]);
+    tn_tensor more = compose_take(c, x.shape[0], x.shape[1]);
+    if (!dx->data)
         more.data = NULL;
-    factor_backward(c, &f.b, TN_ROLE_B_OF(TN_ROLE_WEIGHT), &h, &dy, &dh);
+    factor_backward(c, &f.b, TN_ROLE_B_OF(TN_ROLE_WEIGHT), &h, dy, &dh);
     compose_eagerly(c, TN_OP_SCALE, call->site, RUN_TENSORS(&dh), RUN_TENSORS(&dh));
     factor_backward(c, &f.a, TN_ROLE_A_OF(TN_ROLE_WEIGHT), &x, &dh, &more);
-    inner_backward(c, &dy, &dx);
     if (more.data && drops(call))
         drop(c, &more, &more);
     if (more.data || c->arena->measuring)
-        compose_add(c, &dx, &more, &dx);
+        compose_add(c, dx, &more, dx);
 }
