@@ -4,20 +4,22 @@
 #include "base/file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 tn_status records_fail(const char *path, int64_t line, tn_status code, const char *what, tn_error *err)
 {
-    char where[sizeof err->where], number[32] = "";
-    if (line > 0)
-        snprintf(number, sizeof number, ":%lld", (long long)line);
-    size_t room = sizeof where - strlen(number) - 1, length = strlen(path);
-    if (length <= room)
-        snprintf(where, sizeof where, "%s%s", path, number);
-    else
-        snprintf(where, sizeof where, "...%s%s", path + length - room + 3, number);
-    return tn_fail(err, code, where, "%s", what);
+    char *where;
+    size_t most = sizeof err->where - 1;
+    if (asprintf(&where, line > 0 ? "%s:%lld" : "%s", path, (long long)line) < 0)
+        return tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    size_t length = strlen(where), left_out = length > most ? length - most : 0;
+    if (left_out > 0)
+        memcpy(where + left_out, "...", 3);
+    tn_status status = tn_fail(err, code, where + left_out, "%s", what);
+    free(where);
+    return status;
 }
 
 static bool is_space(char c)

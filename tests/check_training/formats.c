@@ -73,7 +73,7 @@ static void check_entry(options *o, const char *folder, const json_t *entry)
 {
     static const char *const endings[] = {".jsonl", ".json"};
     tn_error err = TN_ERROR_INIT;
-    char path[PATH];
+    char path[3 * PATH];
     reader r;
     int64_t *eos = NULL;
     size_t count = 0;
