@@ -85,7 +85,7 @@ $(BUILD)/tests/test_splitter: $(call obj,tests/faults/failing_memory.c)
 $(BUILD)/tests/test_fuzz_corpus $(BUILD)/fuzz_toolcall: $(SPLITTER_OBJ)
 # Those of the API answer it in the place of HTTP.
 TRANSPORT_SRC := $(wildcard serve/http*.c) serve/keys.c
-API_OBJ := $(call obj,$(filter-out $(TRANSPORT_SRC) serve/main.c,$(wildcard serve/*.c)))
+API_OBJ := $(call obj,$(filter-out $(TRANSPORT_SRC) serve/main.c,$(wildcard serve/*.c)) cli/digest.c)
 $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_api*.c)): $(API_OBJ) $(call obj,tests/serve/asked.c)
 # Those of HTTP answer in the place of the API.
 HTTP_TESTS := $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_http*.c))

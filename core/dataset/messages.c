@@ -380,7 +380,8 @@ static tn_status read_kind(reading *r, const json_t *root, messages_kind kind)
     return status == TN_OK ? read_tools(r, root) : status;
 }
 
-tn_status messages_read(const record_reader *reader, const json_t *root, messages_kind kind, messages *m, tn_error *err)
+tn_status messages_of_record(const record_reader *reader, const json_t *root, messages_kind kind, messages *m,
+                             tn_error *err)
 {
     reading r = {.reader = reader, .to = m, .err = err};
     tn_status status = read_kind(&r, root, kind);

@@ -21,8 +21,8 @@ typedef enum messages_kind {
 } messages_kind;
 
 /* Fills m, which is to be freed after an error, too. */
-tn_status messages_read(const record_reader *reader, const json_t *root, messages_kind kind, messages *m,
-                        tn_error *err);
+tn_status messages_of_record(const record_reader *reader, const json_t *root, messages_kind kind, messages *m,
+                             tn_error *err);
 void messages_free(messages *m);
 
 bool messages_is_answer(const messages *m, size_t i); /* of the assistant                        */

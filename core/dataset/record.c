@@ -177,7 +177,7 @@ static tn_status read_conversation(const record_reader *reader, const json_t *ro
         status =
             tn_fail(err, reader->no_template->code, NULL, "needs a chat template: %s", reader->no_template->message);
     if (status == TN_OK)
-        status = messages_read(reader, root, kind, &m, err);
+        status = messages_of_record(reader, root, kind, &m, err);
     if (status == TN_OK)
         status = turns_read(reader, &m, to, err);
     messages_free(&m);
