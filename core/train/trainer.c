@@ -252,6 +252,7 @@ static void head(tn_trainer *t, graph_run *r, int64_t first, int64_t rows, const
     tn_tensor x = steps_part(&r->result, 0, first, rows);
     r->first_row = first;
     tn_tensor logits = t->model->flow->logits(r, t->model->arch_state, &x);
+    r->first_row = 0;
     if (r->status != TN_OK)
         return;
     block_loss(t, r, &logits, targets, divisor, loss);
