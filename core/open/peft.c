@@ -84,7 +84,8 @@ static void attach_linear(attaching *t, graph_site *inner)
         return;
     if (t->fresh)
         build_published(t->b, inner->module->path, path, sizeof path);
-    bool target = peft_targets(config, path, true, &t->b->status, t->b->err);
+    /* What cannot have one is none of "all", and an error where it is named. */
+    bool target = peft_targets(config, path, !t->fresh || !inner->unadapted, &t->b->status, t->b->err);
     if (t->fresh && !target)
         return;
     if (t->fresh) {

@@ -446,6 +446,25 @@ START_TEST(options_that_cannot_be)
 }
 END_TEST
 
+/* kv_b_proj of latent attention: it is absorbed into others. */
+START_TEST(all_are_those_that_can_have_one)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_tensor a;
+    const tn_model_options named = {.size = sizeof named, .lora = LORA(.targets = "kv_b_proj"), .training = true};
+    ck_assert_ptr_null(tn_model_open("tests/data/models/deepseek_v3", &named, &err));
+    suite_expect_in(err.message, "absorbed");
+    tn_trainer *t = trainer_of(test_model("deepseek_v3", .dtype = "f32", .training = true, .lora = LORA(.rank = 2)));
+    loss_of(t);
+    static const char *const names[] = {"o_proj", "kv_b_proj"};
+    for (int i = 0; i < 2; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "base_model.model.model.layers.0.self_attn.%s.lora_A.weight", names[i]);
+        ck_assert_int_eq(tn_trainer_gradient(t, name, &a, &err), i ? TN_E_USAGE : TN_OK);
+    }
+}
+END_TEST
+
 /* ---- in 16 bits, and over quantised weights -------------------------------------------------------- */
 
 START_TEST(models_in_16_bits_compute_with_an_adapter_in_f32)
@@ -473,7 +492,7 @@ int main(void)
     suite_add(tcase, a_new_adapter_changes_nothing_and_is_all_that_is_trained,
               what_is_dropped_follows_from_seed_and_call_alone, what_is_dropped_is_dropped_again, sessions_drop_nothing,
               patterns_give_ranks_and_factors, what_does_not_fit_is_named, options_that_cannot_be,
-              models_in_16_bits_compute_with_an_adapter_in_f32);
+              all_are_those_that_can_have_one, models_in_16_bits_compute_with_an_adapter_in_f32);
     tcase_add_loop_test(tcase, steps_make_the_loss_smaller_and_files_say_what_was_trained, 0, MODELS);
     tcase_add_loop_test(tcase, merged_weights_give_what_the_adapter_beside_them_gave, 0, MODELS);
     tcase_add_loop_test(tcase, gradients_are_slopes, 0, 8);
