@@ -31,7 +31,7 @@ struct tn_trainer {
     int64_t (*lengths)[MODEL_ROPES];
     train_walk walk;
     size_t met;    /* most of the tape that was ever used                                               */
-    float *logits; /* of a row                                                                  */
+    float *logits; /* of a row for each thread                                                                  */
     int64_t max_tokens;
     int32_t threads;
     bool masters; /* mixed precision                                                            */
@@ -43,7 +43,7 @@ static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
     t->segment = calloc((size_t)t->max_tokens, sizeof *t->segment);
     t->part = calloc((size_t)t->max_tokens, sizeof *t->part);
     t->lengths = calloc((size_t)t->max_tokens, sizeof *t->lengths);
-    t->logits = calloc((size_t)t->shape->vocab, sizeof *t->logits);
+    t->logits = calloc((size_t)tn_thread_count() * (size_t)t->shape->vocab, sizeof *t->logits);
     if (!t->segment || !t->part || !t->lengths || !t->logits)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory; use a smaller max_tokens");
     tn_status status = walk_open(&t->walk, t->model, keep, err);
@@ -214,33 +214,58 @@ static int64_t target_of(const tn_train_texts *texts, int64_t text_end, int64_t 
  * double: one row is a sum of a whole vocabulary. */
 static double cross_entropy(float *row, int64_t vocab, int64_t label, double divisor)
 {
-    double sum = 1, at_label = row[label]; /* that of the largest itself                              */
+    double sum = 0, at_label = row[label];
     int64_t top = 0;
     for (int64_t i = 1; i < vocab; i++)
         top = row[i] > row[top] ? i : top;
     double largest = row[top];
-    for (int64_t i = 0; i < vocab; i++)
-        sum += i == top ? 0 : exp(row[i] - largest);
+    for (int64_t i = 0; i < vocab; i++) {
+        double weight = exp(row[i] - largest);
+        sum += weight;
+        row[i] = (float)weight;
+    }
     for (int64_t i = 0; i < vocab && divisor != 0; i++)
-        row[i] = (float)((exp(row[i] - largest) / sum - (i == label)) / divisor);
+        row[i] = (float)((row[i] / sum - (i == label)) / divisor);
     return largest + log(sum) - at_label;
+}
+
+/* Rows of logits, and what becomes of each. */
+typedef struct block {
+    tn_trainer *t;
+    const tn_tensor *logits;
+    tn_tensor gradient; /* data NULL: not wanted                                                           */
+    const int64_t *targets;
+    double divisor, losses[HEAD_TOKENS];
+} block;
+
+static void rows_loss(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    block *b = ctx;
+    const tn_tensor *logits = b->logits, *g = &b->gradient;
+    int64_t vocab = b->t->shape->vocab;
+    float *row = b->t->logits + thread * vocab;
+    size_t size = tn_dtype_size(logits->dtype);
+    for (int64_t i = begin; i < end; i++) {
+        if (b->targets[i] == -100)
+            continue;
+        convert_to_f32((const char *)logits->data + (size_t)(i * logits->stride[0]) * size, logits->dtype, row, vocab);
+        b->losses[i] = cross_entropy(row, vocab, b->targets[i], g->data ? b->divisor : 0) / b->divisor;
+        if (g->data)
+            convert_from_f32(row, g->dtype, (char *)g->data + (size_t)(i * g->stride[0]) * size, vocab);
+    }
 }
 
 /* Of rows of logits. On a tape their gradients are made, too. */
 static void block_loss(tn_trainer *t, const graph_run *r, const tn_tensor *logits, const int64_t *targets,
                        double divisor, tn_train_loss *loss)
 {
-    tn_tensor g = r->tape ? tape_gradient(r->tape, logits) : (tn_tensor){0};
-    size_t size = tn_dtype_size(logits->dtype);
+    block b = {.t = t, .logits = logits, .targets = targets, .divisor = divisor};
+    if (r->tape)
+        b.gradient = tape_gradient(r->tape, logits);
+    tn_parallel_for(logits->shape[0], 1, rows_loss, &b);
     for (int64_t i = 0; i < logits->shape[0]; i++) {
-        if (targets[i] == -100)
-            continue;
-        convert_to_f32((const char *)logits->data + (size_t)(i * logits->stride[0]) * size, logits->dtype, t->logits,
-                       t->shape->vocab);
-        loss->loss += cross_entropy(t->logits, t->shape->vocab, targets[i], r->tape ? divisor : 0) / divisor;
-        loss->counted++;
-        if (r->tape)
-            convert_from_f32(t->logits, g.dtype, (char *)g.data + (size_t)(i * g.stride[0]) * size, t->shape->vocab);
+        loss->loss += b.losses[i];
+        loss->counted += targets[i] != -100;
     }
 }
 
