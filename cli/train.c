@@ -128,6 +128,26 @@ static tn_status open_trainer(train_run *t, tn_error *err)
     return t->trainer ? TN_OK : err->code;
 }
 
+/* What could not be written at the end is refused at the beginning. */
+static tn_status check_full(const train_run *t, tn_error *err)
+{
+    struct stat st;
+    char path[4200];
+    const char *model = t->w.info.folder;
+    if (!t->s.full)
+        return TN_OK;
+    if (stat(model, &st) != 0 || !S_ISDIR(st.st_mode))
+        return tn_fail(err, TN_E_USAGE, model,
+                       "is no folder, of which alone another is made; leave --full out and train an adapter");
+    snprintf(path, sizeof path, "%s/config.json", model);
+    json_t *config = json_load_file(path, 0, NULL);
+    bool quantised = json_object_get(config, "quantization_config");
+    json_decref(config);
+    return quantised ? tn_fail(err, TN_E_USAGE, model,
+                               "is quantised, and codes have no gradients; leave --full out and train an adapter")
+                     : TN_OK;
+}
+
 static tn_status open_all(train_run *t, tn_error *err)
 {
     const options *o = t->s.o;
@@ -135,6 +155,8 @@ static tn_status open_all(train_run *t, tn_error *err)
     t->w.dtype = t->s.dtype;
     t->w.lora = t->s.full || option_given(o, OPT_ADAPTER) ? NULL : &t->s.lora;
     tn_status status = workspace_model(&t->w, o, o->argument[0], err);
+    if (status == TN_OK)
+        status = check_full(t, err);
     if (status == TN_OK)
         status = open_data(t, err);
     if (status != TN_OK)

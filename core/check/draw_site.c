@@ -197,6 +197,8 @@ static void fill(const tn_tensor *t, bool around_one, float scale, random_state 
 /* Scales and zero points of tensor i of a parameter, where it has some. */
 static void fill_parts(const tn_site *site, tn_role role, int64_t i, random_state *r)
 {
+    if (role >= TN_ROLE_FIRST_SCALE) /* factors of an adapter have none                                   */
+        return;
     const tn_param *scale = &site->param[TN_ROLE_SCALE_OF(role)], *zero = &site->param[TN_ROLE_ZERO_OF(role)];
     const tn_tensor *t = &site->param[role].tensors[i];
     if (scale->count)

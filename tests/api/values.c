@@ -79,6 +79,8 @@ static const struct {
     {NULL, "messages", "[{\"role\": \"user\", \"content\": \"Hello\"}]", NULL, false},
     {"tn_safetensors_get", "name", "model.norm.weight", NULL, false},
     {"tn_trainer_save", "folder", NULL, &values_world.written, true},
+    {"tn_trainer_save_adapter", "folder", NULL, &values_world.written, true},
+    {"tn_model_merge", "folder", NULL, &values_world.written, true},
     {"tn_trainer_save_state", "file", NULL, &values_world.written, false},
     {"tn_trainer_load_state", "file", NULL, &values_world.state, false},
     {"tn_trainer_gradient", "name", "model.norm.weight", NULL, false},

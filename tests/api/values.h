@@ -19,9 +19,11 @@ typedef struct values_opened {
     tn_config *config;
     tn_model *model, *running; /* with a kernel applied; with a session */
     tn_session *session;
-    tn_model *served;    /* with an engine                                                            */
-    tn_trainer *trainer; /* of served, with gradients                                             */
-    tn_dataset *dataset; /* of tokens                                                             */
+    tn_model *served;     /* with an engine                                                            */
+    tn_trainer *trainer;  /* of served, with gradients                                             */
+    tn_model *adapted;    /* with an adapter                                                           */
+    tn_trainer *adapting; /* of adapted                                                                */
+    tn_dataset *dataset;  /* of tokens                                                             */
     tn_engine *engine;
     tn_tokenizer *tokenizer;
     tn_stream *stream;

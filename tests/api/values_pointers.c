@@ -232,6 +232,16 @@ static void *get_trainer(void)
     return values_world.trainer;
 }
 
+static void *get_adapted(void)
+{
+    return values_world.adapted;
+}
+
+static void *get_adapting(void)
+{
+    return values_world.adapting;
+}
+
 static void *get_dataset(void)
 {
     return values_world.dataset;
@@ -384,6 +394,8 @@ static const struct {
     {"tn_engine_new", NULL, "tn_model", get_running},
     {NULL, NULL, "tn_engine", get_engine},
     {NULL, NULL, "tn_engine_request", make_request},
+    {"tn_model_merge", NULL, "tn_model", get_adapted},
+    {"tn_trainer_save_adapter", NULL, "tn_trainer", get_adapting},
     {NULL, NULL, "tn_trainer", get_trainer},
     {NULL, NULL, "tn_dataset", get_dataset},
     {"tn_dataset_open", "paths", "char *const", make_tokens},

@@ -85,6 +85,11 @@ void values_open(void)
     tn_trainer_backward(values_world.trainer, &texts_of_it, NULL, &err);
     values_world.state = tempdir_path(values_world.folder, "state.safetensors");
     tn_trainer_save_state(values_world.trainer, values_world.state, &err);
+    const tn_lora lora = {.size = sizeof lora, .rank = 1};
+    tn_model_options adapted = options;
+    adapted.lora = &lora;
+    values_world.adapted = needed(tn_model_open(llama, &adapted, &err), &err);
+    values_world.adapting = needed(tn_trainer_open(values_world.adapted, NULL, &err), &err);
 
     values_world.dataset = needed(
         tn_dataset_open(values_world.served, (const char *const[]){"tests/data/dataset/tokens.jsonl"}, 1, NULL, &err),
@@ -127,6 +132,8 @@ void values_close(void)
                            values_world.written, values_world.prefix, values_world.state};
     tn_safetensors_close(values_world.file);
     tn_trainer_close(values_world.trainer);
+    tn_trainer_close(values_world.adapting);
+    tn_model_close(values_world.adapted);
     tn_dataset_close(values_world.dataset);
     tn_media_free(values_world.media);
     tn_model_close(values_world.seeing);

@@ -196,6 +196,25 @@ START_TEST(wrong_data_are_named)
 }
 END_TEST
 
+/* All weights of what no other can be made of; before anything is computed. */
+START_TEST(what_could_not_be_written_is_refused)
+{
+    static const char *const models[][2] = {{"tests/data/models/gguf_mixtral/model.gguf", "is no folder"},
+                                            {"tests/data/models/gptq_act_order", "is quantised"}};
+    tempdir_put(folder, "few.jsonl", "{\"input_ids\": [3, 4, 5, 6, 7]}\n");
+    data = tempdir_at(folder, "few.jsonl");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        process_expect_error(
+            TENON(NULL, "train", models[i][0], data, "--out", out, "--kernels=none", "--full", "--steps=1"), 2,
+            models[i][1], "train an adapter", NULL);
+        ck_assert(!tempdir_exists(out));
+        char *to = tempdir_at(folder, i ? "b" : "a");
+        expect_end(TENON(NULL, "train", models[i][0], data, "--out", to, "--kernels=none", "--steps=1"), 0);
+        ck_assert(tempdir_exists(tempdir_at(to, "adapter_model.safetensors")));
+    }
+}
+END_TEST
+
 /* Another model, other data or another option is told by its name. */
 START_TEST(another_training_is_refused)
 {
@@ -266,7 +285,7 @@ int main(void)
     TCase *all = suite_open("cli: train", 0);
     tcase_add_checked_fixture(all, setup, NULL);
     suite_add(all, the_log_has_every_step, batches_of_a_step_are_one, lines_tell_steps, the_result_runs,
-              losses_are_drawn, what_is_there_stays, wrong_data_are_named, another_training_is_refused,
-              no_number_ends_it, a_signal_saves);
+              losses_are_drawn, what_is_there_stays, wrong_data_are_named, what_could_not_be_written_is_refused,
+              another_training_is_refused, no_number_ends_it, a_signal_saves);
     return process_main();
 }
