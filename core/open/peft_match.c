@@ -141,7 +141,10 @@ peft_scale peft_scale_of(const peft_config *a, const char *path, tn_status *stat
     config_reader c = config_root(a->file, status, err);
     double rank = by_pattern(&c, "rank_pattern", path, (double)a->rank, err);
     double alpha = by_pattern(&c, "alpha_pattern", path, a->alpha, err);
-    if (*status == TN_OK && (!(rank >= 1 && rank <= PEFT_LARGEST_RANK) || rank != floor(rank)))
-        config_fail(&c, "rank_pattern", "gives %s rank %g", path, rank);
+    if (!(rank >= 1 && rank <= PEFT_LARGEST_RANK) || rank != floor(rank)) {
+        if (*status == TN_OK)
+            config_fail(&c, "rank_pattern", "gives %s rank %g", path, rank);
+        return (peft_scale){1, 0};
+    }
     return (peft_scale){(int64_t)rank, alpha / (a->rslora ? sqrt(rank) : rank)};
 }
