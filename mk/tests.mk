@@ -208,7 +208,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
   '$(TOOL)/check_training $(if $(FEWER),$(SOME_MODELS),tests/data/models) --differences' \
   $(if $(wildcard ../shared/training),'$(TOOL)/check_training --formats ../shared/training/formats.json') \
-  $(if $(wildcard ../shared/training),'$(TOOL)/check_training ../shared/training/cases ../shared/training/gradients --kernels none --kernels auto') \
+  $(if $(wildcard ../shared/training),$(if $(BRIEF),,'$(TOOL)/check_training ../shared/training/cases ../shared/training/gradients --kernels none --kernels auto')) \
   '$(TOOL)/check_media tests/data/media' $(if $(wildcard ../shared/media),'$(TOOL)/check_media ../shared/media') \
   '$(TOOL)/check_grammar tests/data/schemas' '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
