@@ -17,11 +17,12 @@ static void *grown(attaching *t, void *list, size_t count, size_t *capacity, siz
         return list;
     size_t more = *capacity ? 2 * *capacity : 64;
     void *larger = realloc(list, more * size);
-    if (larger)
-        *capacity = more;
-    else
+    if (!larger) {
         build_fail(t->b, TN_E_MEMORY, "adapter", "out of memory");
-    return larger ? larger : list;
+        return list;
+    }
+    *capacity = more;
+    return larger;
 }
 
 bool peft_new_tensor(attaching *t, int64_t rows, int64_t columns, tn_tensor *out)

@@ -70,8 +70,10 @@ static bool make_room(router_loss *l, int64_t experts)
     if (l->count == l->capacity) {
         size_t capacity = l->capacity ? 2 * l->capacity : 64;
         tn_tensor *more = realloc(l->logits, capacity * sizeof *more);
-        l->logits = more ? more : l->logits;
-        l->capacity = more ? capacity : l->capacity;
+        if (!more)
+            return false;
+        l->logits = more;
+        l->capacity = capacity;
     }
     return l->chosen && l->chances && l->row && l->count < l->capacity;
 }
