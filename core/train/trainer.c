@@ -214,14 +214,14 @@ static int64_t target_of(const tn_train_texts *texts, int64_t text_end, int64_t 
  * double: one row is a sum of a whole vocabulary. */
 static double cross_entropy(float *row, int64_t vocab, int64_t label, double divisor)
 {
-    double sum = 0, at_label = row[label];
+    double sum = 1, at_label = row[label]; /* that of the largest itself                              */
     int64_t top = 0;
     for (int64_t i = 1; i < vocab; i++)
         top = row[i] > row[top] ? i : top;
     double largest = row[top];
     for (int64_t i = 0; i < vocab; i++) {
         double weight = exp(row[i] - largest);
-        sum += weight;
+        sum += i == top ? 0 : weight;
         row[i] = (float)weight;
     }
     for (int64_t i = 0; i < vocab && divisor != 0; i++)
