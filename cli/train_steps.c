@@ -11,6 +11,16 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static tn_train_texts texts_of(const train_batch *b, double divisor)
+{
+    return (tn_train_texts){.size = sizeof(tn_train_texts),
+                            .ids = b->ids,
+                            .labels = b->labels,
+                            .lengths = b->lengths,
+                            .count = b->texts,
+                            .divisor = divisor};
+}
+
 /* Where a run stands, for an error: a step is named from 1 on, as in the log. */
 static tn_status at_step(const train_run *t, int64_t step, tn_error *err)
 {
@@ -36,12 +46,7 @@ static tn_status evaluate(train_run *t, double *loss, tn_error *err)
     for (int64_t at = 0; at < r->count && status == TN_OK; at += t->s.batch) {
         tn_train_loss own = {.size = sizeof own};
         const train_batch *b = train_rows_take(r, at, least(at + t->s.batch, r->count));
-        const tn_train_texts texts = {.size = sizeof texts,
-                                      .ids = b->ids,
-                                      .labels = b->labels,
-                                      .lengths = b->lengths,
-                                      .count = b->texts,
-                                      .divisor = divisor};
+        const tn_train_texts texts = texts_of(b, divisor);
         progress_update(&t->w.progress, "evaluation", at, r->count);
         if (stop_asked())
             return TN_E_CANCELLED;
@@ -80,12 +85,7 @@ static tn_status backward(train_run *t, int64_t begin, int64_t end, double *loss
     for (int64_t at = begin; at < end; at += t->s.batch) {
         tn_train_loss own = {.size = sizeof own};
         const train_batch *b = train_rows_take(&t->rows, at, least(at + t->s.batch, end));
-        const tn_train_texts texts = {.size = sizeof texts,
-                                      .ids = b->ids,
-                                      .labels = b->labels,
-                                      .lengths = b->lengths,
-                                      .count = b->texts,
-                                      .divisor = divisor};
+        const tn_train_texts texts = texts_of(b, divisor);
         progress_update(&t->w.progress, label, at - begin, end - begin);
         tn_status status = tn_trainer_backward(t->trainer, &texts, &own, err);
         workspace_notices(&t->w);

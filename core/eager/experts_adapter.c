@@ -92,6 +92,20 @@ static void scale(float *x, int64_t n, float by)
         x[i] *= by;
 }
 
+/* The rows of an expert and its factors in f32, and h. */
+static void begin_expert(const job *j, gemm_context *context, int64_t expert, float *a, float *b)
+{
+    const experts_job *e = j->e;
+    const pair *p = &j->p;
+    int64_t first = e->start[expert], n = e->start[expert + 1] - first;
+    float *x = e->beside.x + first * p->in, *h = e->beside.h + first * p->rank;
+    convert_to_f32(j->x + (size_t)(first * p->in) * tn_dtype_size(e->type), e->type, x, n * p->in);
+    read_a(p, expert, a);
+    read_b(e, p, expert, b);
+    gemm_dense(context, GEMM_NT, n, p->rank, p->in, x, a, h);
+    scale(h, n * p->rank, p->scale);
+}
+
 static void forward_experts(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const job *j = ctx;
@@ -102,14 +116,9 @@ static void forward_experts(void *ctx, int64_t begin, int64_t end, int32_t threa
     gemm_context *context = gemm_acquire();
     for (int64_t expert = begin; expert < end; expert++) {
         int64_t first = e->start[expert], n = e->start[expert + 1] - first;
-        float *x = e->beside.x + first * p->in, *h = e->beside.h + first * p->rank;
         if (n == 0)
             continue;
-        convert_to_f32(j->x + (size_t)(first * p->in) * tn_dtype_size(e->type), e->type, x, n * p->in);
-        read_a(p, expert, a);
-        read_b(e, p, expert, b);
-        gemm_dense(context, GEMM_NT, n, p->rank, p->in, x, a, h);
-        scale(h, n * p->rank, p->scale);
+        begin_expert(j, context, expert, a, b);
         gemm_shape shape = {.type = TN_F32,
                             .w_type = TN_F32,
                             .form = GEMM_NT,
@@ -119,7 +128,7 @@ static void forward_experts(void *ctx, int64_t begin, int64_t end, int32_t threa
                             .lda = p->rank,
                             .ldw = p->rank,
                             .ldc = j->stride};
-        gemm_run(context, &shape, h, b, j->y + first * j->stride, NULL);
+        gemm_run(context, &shape, e->beside.h + first * p->rank, b, j->y + first * j->stride, NULL);
     }
     gemm_release(context);
 }
@@ -187,11 +196,7 @@ static void backward_experts(void *ctx, int64_t begin, int64_t end, int32_t thre
             write_b(e, p, j->db, expert, d);
             continue;
         }
-        convert_to_f32(j->x + (size_t)(first * p->in) * tn_dtype_size(e->type), e->type, x, n * p->in);
-        read_a(p, expert, a);
-        read_b(e, p, expert, b);
-        gemm_dense(context, GEMM_NT, n, p->rank, p->in, x, a, h);
-        scale(h, n * p->rank, p->scale);
+        begin_expert(j, context, expert, a, b);
         gemm_dense(context, GEMM_TN, p->out, p->rank, n, g, h, d);
         write_b(e, p, j->db, expert, d);
         gemm_dense(context, GEMM_NN, n, p->rank, p->out, g, b, u);

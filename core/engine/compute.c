@@ -165,7 +165,7 @@ static tn_status run_parts(compute *c, const compute_part *parts, int64_t count,
     graph_run r = start(c, tokens, count, err);
     r.wanted = wanted_tokens(parts, count);
     r.media = seen.features.data ? &seen : NULL;
-    c->model->flow->forward(&r, c->model->arch_state);
+    models_forward(c->model->flow, &r, c->model->arch_state);
     if (r.status == TN_OK && r.wanted > 0)
         hand_out(&r, &(handing){c, parts, count, tokens - r.result.shape[0], sink, ctx});
     if (r.status == TN_OK)
@@ -208,7 +208,7 @@ static tn_status measure(compute *c, kv_cache *full, run_cache *one, int64_t sin
     graph_run r = start(c, at, count, err);
     r.wanted = all ? at : singles + (tokens > 0);
     r.media = &seen;
-    c->model->flow->forward(&r, c->model->arch_state);
+    models_forward(c->model->flow, &r, c->model->arch_state);
     int64_t rows = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
     head_block(&c->head, &r, 0, rows, NULL);
     head_block(&c->head, &r, 0, 1, NULL);

@@ -128,7 +128,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         r.capture_ctx = sink;
     }
     arena_release(&s->arena, 0);
-    s->model->flow->forward(&r, s->model->arch_state);
+    models_forward(s->model->flow, &r, s->model->arch_state);
     if (r.status == TN_OK)
         run_head(&r, sink);
     return r.status != TN_OK ? r.status : sink->status;
@@ -176,7 +176,7 @@ tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, b
     r.wanted = wanted;
     r.media = with_media ? &media : NULL;
     arena_release(&s->arena, 0);
-    s->model->flow->forward(&r, s->model->arch_state);
+    models_forward(s->model->flow, &r, s->model->arch_state);
     if (s->shape->no_head)
         return r.status;
     int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;

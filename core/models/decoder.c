@@ -449,6 +449,7 @@ static void finish_layer(graph_run *r, const decoder *d, int64_t i, const tn_ten
         l->tail->forward(r, l->tail_state, &at, h, h, h);
 }
 
+/* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
 static void decoder_begin(graph_run *r, const void *state, model_walk *walk)
 {
     const decoder *d = state;
@@ -503,16 +504,6 @@ static void decoder_end(graph_run *r, const void *state, model_walk *walk)
     steps_capture(r, d->shape.layers + d->shape.states_behind, &r->result);
 }
 
-/* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
-static void decoder_forward(graph_run *r, const void *state)
-{
-    model_walk walk;
-    decoder_begin(r, state, &walk);
-    for (int64_t i = 0; i < ((const decoder *)state)->shape.layers; i++)
-        decoder_layer_forward(r, state, i, &walk);
-    decoder_end(r, state, &walk);
-}
-
 static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor *x)
 {
     const decoder *d = state;
@@ -523,5 +514,5 @@ static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor
     return logits;
 }
 
-const model_flow decoder_flow = {decoder_free,  decoder_forward,       decoder_logits, decoder_shape,
+const model_flow decoder_flow = {decoder_free,  decoder_logits,        decoder_shape,
                                  decoder_begin, decoder_layer_forward, decoder_end};

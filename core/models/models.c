@@ -44,6 +44,15 @@ const model_flow *models_flow(const model_arch *arch, const model_wrapper *aroun
     return arch->media || (around && around->vision) ? &multimodal_flow : &decoder_flow;
 }
 
+void models_forward(const model_flow *flow, graph_run *r, const void *state)
+{
+    model_walk walk;
+    flow->begin(r, state, &walk);
+    for (int64_t i = 0; i < flow->shape(state)->layers; i++)
+        flow->layer(r, state, i, &walk);
+    flow->end(r, state, &walk);
+}
+
 bool models_balances(const char *model_type)
 {
     static const char *const types[] = {"ernie4_5_moe",

@@ -16,13 +16,11 @@ typedef struct model_walk {
 /* How data flow through what an architecture has built; state is what its build returned. */
 typedef struct model_flow {
     void (*free_state)(void *state);
-    /* From token ids to the final norm: fills r->result. */
-    void (*forward)(graph_run *r, const void *state);
     /* Rows [n,H] of the result to logits [n,V]. */
     tn_tensor (*logits)(graph_run *r, const void *state, const tn_tensor *x);
     const model_shape *(*shape)(const void *state);
-    /* What forward consists of: what comes before the layers, each of them, what comes behind. h and sum stay where
-     * they are. */
+    /* From token ids to the final norm: what comes before the layers, each of them, what comes behind, which fills
+     * r->result. h and sum stay where they are. */
     void (*begin)(graph_run *r, const void *state, model_walk *walk);
     void (*layer)(graph_run *r, const void *state, int64_t i, model_walk *walk);
     void (*end)(graph_run *r, const void *state, model_walk *walk);
@@ -69,6 +67,9 @@ bool models_stands_beside(const char *name);
 void *models_build(const model_arch *arch, const model_wrapper *around, graph_builder *b, const config_reader *config,
                    const config_reader *inner);
 const model_flow *models_flow(const model_arch *arch, const model_wrapper *around);
+
+/* All of these in turn. models.c */
+void models_forward(const model_flow *flow, graph_run *r, const void *state);
 
 /* Has the type a loss of its routers (load_balancing_loss_func)? models.c */
 bool models_balances(const char *model_type);

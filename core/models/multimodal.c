@@ -243,23 +243,11 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
 
 /* ---- running ------------------------------------------------------------------------------------ */
 
-static void embed_marks(graph_run *r, const multimodal_state *s)
-{
-    if (r->marks.shape[0] > 0)
-        r->mark_rows = s->media.vision->beside->embed(r, s->media.vision_state, &r->marks);
-}
-
-static void multimodal_forward(graph_run *r, const void *state)
-{
-    const multimodal_state *s = state;
-    embed_marks(r, s);
-    s->flow->forward(r, s->text);
-}
-
 static void multimodal_begin(graph_run *r, const void *state, model_walk *walk)
 {
     const multimodal_state *s = state;
-    embed_marks(r, s);
+    if (r->marks.shape[0] > 0)
+        r->mark_rows = s->media.vision->beside->embed(r, s->media.vision_state, &r->marks);
     s->flow->begin(r, s->text, walk);
 }
 
@@ -286,5 +274,5 @@ static const model_shape *multimodal_shape(const void *state)
     return &((const multimodal_state *)state)->shape;
 }
 
-const model_flow multimodal_flow = {multimodal_free,  multimodal_forward, multimodal_logits, multimodal_shape,
-                                    multimodal_begin, multimodal_layer,   multimodal_end};
+const model_flow multimodal_flow = {multimodal_free,  multimodal_logits, multimodal_shape,
+                                    multimodal_begin, multimodal_layer,  multimodal_end};

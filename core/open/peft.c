@@ -162,7 +162,7 @@ static void read_and_attach(attaching *t, const char *folder, const tn_lora *lor
     tn_safetensors *file = NULL;
     b->status = folder ? peft_config_open(&t->a->config, folder, b->err)
                        : peft_config_make(&t->a->config, lora, model, has_experts(b->graph), b->err);
-    t->seed = t->a->config.seed;
+    t->random.state = t->a->config.seed;
     if (b->status == TN_OK && folder) {
         if (snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder) >= (int)sizeof path)
             build_fail(b, TN_E_INPUT, folder, "the name is too long");

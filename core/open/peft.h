@@ -2,13 +2,14 @@
 #ifndef TENON_CORE_PEFT_H
 #define TENON_CORE_PEFT_H
 
+#include "base/random.h"
 #include "graph/build.h"
 
 #include <tenon/model.h>
 
 /* What adapter_config.json, or a tn_lora, says. */
 typedef struct peft_config {
-    config_file *file; /* owned; NULL: of a tn_lora                                                  */
+    config_file *file; /* owned                                                                     */
     char *text;        /* the same as JSON; owned                                                    */
     int64_t rank;
     double alpha, dropout;
@@ -68,7 +69,7 @@ typedef struct attaching {
     graph_builder of; /* b, but that it finds the file's tensors                                     */
     shards *file;     /* empty: it is fresh                                                         */
     bool fresh, training;
-    uint64_t seed;
+    random_state random;
     int64_t sites;
 } attaching;
 

@@ -38,20 +38,12 @@ bool peft_new_tensor(attaching *t, int64_t rows, int64_t columns, tn_tensor *out
     return placing_end(t->b, &p);
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 /* A row as peft begins with it: evenly drawn between -bound and bound, rounded as the model's weights are. */
 static void draw(attaching *t, float *row, int64_t n)
 {
     double bound = 1 / sqrt((double)n);
     for (int64_t i = 0; i < n; i++) {
-        float value = (float)(bound * ((double)(next_random(&t->seed) >> 11) / (double)(INT64_C(1) << 52) - 1));
+        float value = (float)(bound * (2 * random_uniform(&t->random) - 1));
         uint32_t bits = 0;
         convert_from_f32(&value, t->b->dtype, &bits, 1);
         convert_to_f32(&bits, t->b->dtype, &row[i], 1);

@@ -3,6 +3,7 @@
 #include "run/compose.h"
 
 #include "base/convert.h"
+#include "base/random.h"
 
 #include <string.h>
 
@@ -14,13 +15,6 @@ typedef struct dropout {
     uint32_t least;      /* of the 24 bits of an element that is kept                                */
     float by;
 } dropout;
-
-static uint32_t bits_of(uint64_t z)
-{
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (uint32_t)((z ^ z >> 31) >> 40);
-}
 
 static void drop_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
@@ -38,7 +32,8 @@ static void drop_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
                            block, n);
             for (int64_t k = 0; k < n; k++) {
                 uint64_t at = (d->first + (uint64_t)t) * (uint64_t)width + (uint64_t)(i + k);
-                bool kept = bits_of(d->key + UINT64_C(0x9e3779b97f4a7c15) * (1 + at)) >= d->least;
+                random_state draw = {d->key + RANDOM_STEP * at};
+                bool kept = random_bits(&draw) >> 40 >= d->least;
                 block[k] = kept ? block[k] * d->by : 0.0f;
             }
             convert_from_f32(block, d->to->dtype, to + (size_t)(t * d->to->stride[0] + i) * tn_dtype_size(d->to->dtype),

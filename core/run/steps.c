@@ -27,8 +27,7 @@ void steps_perform(graph_run *r, const graph_site *site, const tn_call *call)
                      : run_eager_call(r->device, r->arena, call, r->err);
 }
 
-/* The operation of a site of the graph. */
-static void perform_site(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
+void steps_site(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
 {
     const tn_call call = run_make_call(site->site.op, &site->site, in, out);
     tn_call piece;
@@ -38,8 +37,7 @@ static void perform_site(graph_run *r, const graph_site *site, run_tensors in, r
         r->routes(r, &site->site, in.at[0]);
 }
 
-/* A step between the contracts. */
-static void perform_step(graph_run *r, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
+void steps_step(graph_run *r, tn_op op, const tn_site *site, run_tensors in, run_tensors out)
 {
     const tn_call call = run_make_call(op, site, in, out);
     steps_perform(r, NULL, &call);
@@ -59,68 +57,20 @@ tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden)
 tn_tensor steps_rows(graph_run *r, const tn_site *site, const tn_tensor *ids, int64_t width)
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){ids->shape[0], width});
-    perform_step(r, TN_OP_EMBEDDING, site, RUN_TENSORS(ids), RUN_TENSORS(&y));
+    steps_step(r, TN_OP_EMBEDDING, site, RUN_TENSORS(ids), RUN_TENSORS(&y));
     return y;
-}
-
-tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
-{
-    tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], site->site.dim[TN_DIM_OUT]});
-    steps_linear_into(r, site, x, &y);
-    return y;
-}
-
-/* What an adapter that is around a LINEAR drops in this call of its site, while training; a key without data else. */
-static tn_tensor dropout_key(graph_run *r, const graph_site *site)
-{
-    tn_tensor key = tn_tensor_dense(NULL, TN_I64, 1, (int64_t[]){2});
-    if (!r->noise)
-        return key;
-    key = steps_take(r, TN_I64, 1, key.shape);
-    if (r->status == TN_OK) {
-        /* The site's number in the upper half: the counter of a run never reaches it. */
-        ((uint64_t *)key.data)[0] = r->noise + ((uint64_t)site->index << 40);
-        ((int64_t *)key.data)[1] = r->first_row;
-    }
-    return key;
-}
-
-static void perform_lora(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
-{
-    if (!(site->site.features & TN_HAS_DROPOUT)) {
-        perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
-        return;
-    }
-    int64_t most = graph_most_tokens(&site->site), rows = x->shape[0], before = r->first_row;
-    for (int64_t at = 0; at < rows && r->status == TN_OK; at += most) {
-        int64_t n = rows - at < most ? rows - at : most;
-        r->first_row = before + at;
-        const tn_tensor key = dropout_key(r, site), from = steps_part(x, 0, at, n), to = steps_part(y, 0, at, n);
-        perform_site(r, site, RUN_TENSORS(&from, &key), RUN_TENSORS(&to));
-    }
-    r->first_row = before;
-}
-
-void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
-{
-    if (site->outer && site->outer->site.op == TN_OP_LORA_LINEAR)
-        site = site->outer;
-    if (site->site.op == TN_OP_LORA_LINEAR)
-        perform_lora(r, site, x, y);
-    else
-        perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
 }
 
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x)
 {
     tn_tensor y = steps_take(r, r->dtype, x->ndim, x->shape);
-    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(&y));
+    steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(&y));
     return y;
 }
 
 void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x)
 {
-    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(x));
+    steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(x));
 }
 
 /* Operators of a device with memory of its own may not write where they read, but for the simplest: results in place
@@ -135,7 +85,7 @@ void steps_norm_moving(graph_run *r, const graph_site *site, tn_tensor *x)
 {
     const tn_tensor from = *x;
     leave_place(r, x);
-    perform_site(r, site, RUN_TENSORS(&from), RUN_TENSORS(x));
+    steps_site(r, site, RUN_TENSORS(&from), RUN_TENSORS(x));
 }
 
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x)
@@ -145,75 +95,8 @@ tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *
         return steps_norm(r, site, h);
     }
     tn_tensor y = steps_take(r, r->dtype, h->ndim, h->shape);
-    perform_site(r, site->outer, RUN_TENSORS(h, x), RUN_TENSORS(h, &y));
+    steps_site(r, site->outer, RUN_TENSORS(h, x), RUN_TENSORS(h, &y));
     return y;
-}
-
-/* An MLP that has adapters inside, on a tape: call by call, so that each of its products has its gradients, and what
- * backward reads of them is kept. */
-static void mlp_by_parts(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
-{
-    const tn_site *s = &site->site;
-    graph_site *const *part = site->part;
-    int64_t rows = x->shape[0], inter = s->dim[TN_DIM_INTER];
-    int32_t layout = s->meaning[TN_AXIS_LAYOUT];
-    bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
-    tn_tensor both = steps_take(r, r->dtype, 2, (int64_t[]){rows, gated && !split ? 2 * inter : inter});
-    tn_tensor gate = both, up = both, p = both;
-    if (split)
-        up = steps_take(r, r->dtype, 2, (int64_t[]){rows, inter});
-    else if (gated) {
-        gate = steps_columns(&both, layout == TN_LAYOUT_GATE_UP ? 0 : inter, inter);
-        up = steps_columns(&both, layout == TN_LAYOUT_GATE_UP ? inter : 0, inter);
-    }
-    steps_linear_into(r, part[gated ? GRAPH_PART_GATE : GRAPH_PART_UP], x, &both);
-    if (split)
-        steps_linear_into(r, part[GRAPH_PART_UP], x, &up);
-    p = steps_take(r, r->dtype, 2, (int64_t[]){rows, inter});
-    if (gated)
-        perform_step(r, TN_OP_GLU, s, RUN_TENSORS(&gate, &up), RUN_TENSORS(&p));
-    else
-        perform_step(r, TN_OP_ACT, s, RUN_TENSORS(&both), RUN_TENSORS(&p));
-    steps_linear_into(r, part[GRAPH_PART_DOWN], &p, y);
-}
-
-/* The shared expert's rows times sigmoid(its gate). The step's meaning lives as long as the tape's calls. */
-static void gate_shared(graph_run *r, const graph_site *block, const tn_tensor *x, const tn_tensor *z)
-{
-    void *memory;
-    tn_tensor gate = steps_linear(r, block->part[GRAPH_PART_SHARED_GATE], x);
-    if (r->status == TN_OK)
-        r->status = arena_take(r->arena, sizeof(tn_site), &memory, r->err);
-    if (r->status != TN_OK)
-        return;
-    tn_site *sigmoid = memory;
-    *sigmoid = block->part[GRAPH_PART_SHARED]->site;
-    sigmoid->meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
-    sigmoid->features = 0;
-    gate.shape[1] = z->shape[1];
-    gate.stride[1] = 0;
-    perform_step(r, TN_OP_GLU, sigmoid, RUN_TENSORS(&gate, z), RUN_TENSORS(z));
-}
-
-static void block_by_parts(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
-{
-    steps_routed(r, site->part[GRAPH_PART_ROUTE], x, site->part[GRAPH_PART_EXPERTS], x, y);
-    if (!(site->site.features & TN_HAS_SHARED_EXPERT))
-        return;
-    tn_tensor z = steps_take(r, r->dtype, 2, x->shape);
-    steps_mlp(r, site->part[GRAPH_PART_SHARED], x, &z);
-    if (site->site.features & TN_HAS_SHARED_GATE)
-        gate_shared(r, site, x, &z);
-    steps_add(r, y, &z);
-}
-
-void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
-{
-    if (r->tape && site->site.features & TN_HAS_ADAPTER) {
-        (site->site.op == TN_OP_MLP ? mlp_by_parts : block_by_parts)(r, site, x, y);
-        return;
-    }
-    perform_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
 }
 
 void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed, const graph_site *experts,
@@ -222,8 +105,8 @@ void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed
     const int64_t shape[2] = {x->shape[0], route->site.dim[TN_DIM_TOP_K]};
     bool wide = route->site.features & TN_HAS_F32_ROUTING;
     tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
-    perform_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
-    perform_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
+    steps_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
+    steps_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
 }
 
 /* from and to may be the same. */
@@ -235,7 +118,7 @@ static void rotate(graph_run *r, const graph_site *site, const tn_tensor from[2]
         c.shape[c.ndim - 1] /= 2;
         s.shape[s.ndim - 1] /= 2;
     }
-    perform_site(r, site, RUN_TENSORS(&from[0], &from[1], &c, &s), RUN_TENSORS(&to[0], &to[1]));
+    steps_site(r, site, RUN_TENSORS(&from[0], &from[1], &c, &s), RUN_TENSORS(&to[0], &to[1]));
 }
 
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
@@ -273,7 +156,7 @@ void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const t
 
 void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to)
 {
-    perform_step(r, TN_OP_CACHE_APPEND, NULL, RUN_TENSORS(x, slot), RUN_TENSORS(to));
+    steps_step(r, TN_OP_CACHE_APPEND, NULL, RUN_TENSORS(x, slot), RUN_TENSORS(to));
 }
 
 /* Tokens of a picture that is longer than the window: piece after piece. */
@@ -292,7 +175,7 @@ static void attend_pieces(graph_run *r, const graph_site *site, const run_cache 
         tn_tensor queries = steps_part(q, 1, begin - before, end - begin);
         tn_tensor index = steps_part(places, 1, begin - before, end - begin);
         tn_tensor to = steps_part(o, 1, begin - before, end - begin);
-        perform_site(r, site, RUN_TENSORS(&queries, &cache->k, &cache->v, &index, &kv_index), RUN_TENSORS(&to));
+        steps_site(r, site, RUN_TENSORS(&queries, &cache->k, &cache->v, &index, &kv_index), RUN_TENSORS(&to));
     }
 }
 
@@ -318,12 +201,11 @@ static void attend(graph_run *r, const graph_site *site, int64_t segment, int64_
               index = steps_segment(near ? &r->near : &r->index, g);
     if (site->site.features & TN_HAS_CHOSEN_KEYS) {
         tn_tensor chosen = chosen_of(r, segment);
-        perform_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index, &chosen),
-                     RUN_TENSORS(&o));
+        steps_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index, &chosen), RUN_TENSORS(&o));
     } else if (cache->piece > 0) {
         attend_pieces(r, site, cache, &q, &index, &o);
     } else {
-        perform_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index), RUN_TENSORS(&o));
+        steps_site(r, site, RUN_TENSORS(&q, &cache->k, &cache->v, &index, &cache->kv_index), RUN_TENSORS(&o));
     }
 }
 
@@ -347,8 +229,8 @@ void steps_choose_keys(graph_run *r, const tn_site *site, int64_t layer, const t
         tn_tensor keys = steps_segment(k, g), queries = steps_segment(q, g), weights = steps_segment(&all, g);
         tn_tensor index = steps_segment(&r->index, g), chosen = chosen_of(r, i);
         steps_place(r, &keys, &cache->slot, &cache->full_index);
-        perform_step(r, TN_OP_CHOOSE_KEYS, site,
-                     RUN_TENSORS(&queries, &cache->index, &weights, &index, &cache->kv_index), RUN_TENSORS(&chosen));
+        steps_step(r, TN_OP_CHOOSE_KEYS, site, RUN_TENSORS(&queries, &cache->index, &weights, &index, &cache->kv_index),
+                   RUN_TENSORS(&chosen));
     }
 }
 
@@ -362,51 +244,51 @@ void steps_chosen_room(graph_run *r)
 
 void steps_stream_mix(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *c)
 {
-    perform_step(r, TN_OP_STREAM_MIX, site, RUN_TENSORS(x, c), RUN_TENSORS(x));
+    steps_step(r, TN_OP_STREAM_MIX, site, RUN_TENSORS(x, c), RUN_TENSORS(x));
 }
 
 void steps_stream_add(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *d, const tn_tensor *c)
 {
-    perform_step(r, TN_OP_STREAM_ADD, site, RUN_TENSORS(x, d, c), RUN_TENSORS(x));
+    steps_step(r, TN_OP_STREAM_ADD, site, RUN_TENSORS(x, d, c), RUN_TENSORS(x));
 }
 
 tn_tensor steps_stream_mean(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[1], x->shape[2]});
-    perform_step(r, TN_OP_STREAM_MEAN, site, RUN_TENSORS(x), RUN_TENSORS(&y));
+    steps_step(r, TN_OP_STREAM_MEAN, site, RUN_TENSORS(x), RUN_TENSORS(&y));
     return y;
 }
 
 void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *like)
 {
-    perform_step(r, TN_OP_RMS_MATCH, site, RUN_TENSORS(x, like), RUN_TENSORS(x));
+    steps_step(r, TN_OP_RMS_MATCH, site, RUN_TENSORS(x, like), RUN_TENSORS(x));
 }
 
 void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,
                          const tn_tensor *y)
 {
-    perform_step(r, TN_OP_EMBEDDING_BAG, site, RUN_TENSORS(ids, weights), RUN_TENSORS(y));
+    steps_step(r, TN_OP_EMBEDDING_BAG, site, RUN_TENSORS(ids, weights), RUN_TENSORS(y));
 }
 
 void steps_depthwise(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *y)
 {
-    perform_step(r, TN_OP_DEPTHWISE, site, RUN_TENSORS(x), RUN_TENSORS(y));
+    steps_step(r, TN_OP_DEPTHWISE, site, RUN_TENSORS(x), RUN_TENSORS(y));
 }
 
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
     if (site)
-        perform_step(r, site->op, site, RUN_TENSORS(x), RUN_TENSORS(x));
+        steps_step(r, site->op, site, RUN_TENSORS(x), RUN_TENSORS(x));
 }
 
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s)
 {
-    perform_step(r, TN_OP_ROW_SCALE, site, RUN_TENSORS(x, s), RUN_TENSORS(x));
+    steps_step(r, TN_OP_ROW_SCALE, site, RUN_TENSORS(x, s), RUN_TENSORS(x));
 }
 
 void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x)
 {
-    perform_step(r, TN_OP_ADD, NULL, RUN_TENSORS(to, x), RUN_TENSORS(to));
+    steps_step(r, TN_OP_ADD, NULL, RUN_TENSORS(to, x), RUN_TENSORS(to));
 }
 
 tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows)
@@ -425,17 +307,17 @@ tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows)
 
 void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *counts, const tn_tensor *y)
 {
-    perform_step(r, TN_OP_GROUPED_MATMUL, site, RUN_TENSORS(x, counts), RUN_TENSORS(y));
+    steps_step(r, TN_OP_GROUPED_MATMUL, site, RUN_TENSORS(x, counts), RUN_TENSORS(y));
 }
 
 void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to)
 {
-    perform_step(r, TN_OP_COPY, site, RUN_TENSORS(from), RUN_TENSORS(to));
+    steps_step(r, TN_OP_COPY, site, RUN_TENSORS(from), RUN_TENSORS(to));
 }
 
 void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up)
 {
-    perform_step(r, TN_OP_GLU, site, RUN_TENSORS(gate, up), RUN_TENSORS(up));
+    steps_step(r, TN_OP_GLU, site, RUN_TENSORS(gate, up), RUN_TENSORS(up));
 }
 
 tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns)

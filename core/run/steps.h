@@ -139,6 +139,9 @@ void steps_release(graph_run *r, size_t mark);
 
 /* Performs a call as it is; site NULL: a step. */
 void steps_perform(graph_run *r, const graph_site *site, const tn_call *call);
+/* The operation of a site of the graph, in as many calls as it takes; and a step between the contracts. */
+void steps_site(graph_run *r, const graph_site *site, run_tensors in, run_tensors out);
+void steps_step(graph_run *r, tn_op op, const tn_site *site, run_tensors in, run_tensors out);
 
 /* x [rows, features] each. */
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);

@@ -7,6 +7,7 @@
 
 #include "base/convert.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "base/structs.h"
 #include "generate/chunk.h"
 #include "run/guest.h"
@@ -57,7 +58,8 @@ static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
     return status;
 }
 
-/* In mixed precision an adapter's factors act in the model's type, as under autocast, else in f32. */
+/* While it is trained in mixed precision an adapter's factors act in the model's type, as under autocast, else in f32.
+ */
 static void round_factors(const tn_model *model, bool rounded)
 {
     const graph *g = model->target.graph;
@@ -124,6 +126,7 @@ void tn_trainer_close(tn_trainer *t)
 {
     if (!t)
         return;
+    round_factors(t->model, false);
     guest_watch_close(&t->watch);
     tape_close(&t->tape);
     optimiser_close(&t->optimiser);
@@ -324,10 +327,9 @@ static uint64_t noise_of(tn_trainer *t)
     const peft_adapter *a = t->model->adapter;
     if (!a || a->config.dropout == 0)
         return 0;
-    uint64_t z = (a->config.seed + 1) * UINT64_C(0xd1342543de82ef95) +
-                 (uint64_t)++t->optimiser.drawn * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return (z ^ z >> 32) | 1;
+    random_state r = {a->config.seed};
+    r.state = random_bits(&r) + (uint64_t)++t->optimiser.drawn;
+    return random_bits(&r) | 1;
 }
 
 /* What activations and their gradients may take: nine tenths of what is free or theirs already, without what

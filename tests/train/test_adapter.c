@@ -486,13 +486,34 @@ START_TEST(models_in_16_bits_compute_with_an_adapter_in_f32)
 }
 END_TEST
 
+/* Mixed precision, which rounds factors, is a matter of the trainer: without it the model is as it was. */
+START_TEST(a_trainer_leaves_no_rounding_behind)
+{
+    const char *adapter = trained("llama", LORA(.rank = 4));
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model("llama", .dtype = "bf16", .adapter = adapter, .training = true);
+    size_t count = (size_t)(TOKENS * test_model_vocab(m));
+    float *x = calloc(3 * count, sizeof *x);
+    suite_keep(x, free);
+    logits_of(m, x);
+    tn_trainer *t = tn_trainer_open(m, NULL, &err);
+    ck_assert_msg(t != NULL, "%s", err.message);
+    logits_of(m, x + count);
+    tn_trainer_close(t);
+    logits_of(m, x + 2 * count);
+    ck_assert(memcmp(x, x + count, count * sizeof *x) != 0);
+    ck_assert(memcmp(x, x + 2 * count, count * sizeof *x) == 0);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tcase = suite_open("adapters", 300);
     suite_add(tcase, a_new_adapter_changes_nothing_and_is_all_that_is_trained,
               what_is_dropped_follows_from_seed_and_call_alone, what_is_dropped_is_dropped_again, sessions_drop_nothing,
               patterns_give_ranks_and_factors, what_does_not_fit_is_named, options_that_cannot_be,
-              all_are_those_that_can_have_one, models_in_16_bits_compute_with_an_adapter_in_f32);
+              all_are_those_that_can_have_one, models_in_16_bits_compute_with_an_adapter_in_f32,
+              a_trainer_leaves_no_rounding_behind);
     tcase_add_loop_test(tcase, steps_make_the_loss_smaller_and_files_say_what_was_trained, 0, MODELS);
     tcase_add_loop_test(tcase, merged_weights_give_what_the_adapter_beside_them_gave, 0, MODELS);
     tcase_add_loop_test(tcase, gradients_are_slopes, 0, 8);
