@@ -14,10 +14,25 @@
 
 static char *folder, *checked, *unchecked; /* the last two: files of settings */
 
+const char *pieces_folder(void)
+{
+    return folder;
+}
+
 void piece_add(uint64_t *sum, const void *data, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         *sum = (*sum ^ ((const unsigned char *)data)[i]) * 1099511628211ULL;
+}
+
+void piece_add_file(uint64_t *sum, const char *path)
+{
+    char bytes[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t n; fd >= 0 && (n = read(fd, bytes, sizeof bytes)) > 0;)
+        piece_add(sum, bytes, (size_t)n);
+    if (fd >= 0)
+        close(fd);
 }
 
 static tn_status describe(tn_model *m, uint64_t *sum, tn_error *err)
@@ -397,89 +412,6 @@ static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
 #define TEMPLATES "tests/data/templates/"
 #define GGUF "tests/data/fuzz/gguf/"
 
-/* What is in the file, without taking memory. */
-static void add_file(uint64_t *sum, const char *path)
-{
-    char bytes[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (ssize_t n; fd >= 0 && (n = read(fd, bytes, sizeof bytes)) > 0;)
-        piece_add(sum, bytes, (size_t)n);
-    if (fd >= 0)
-        close(fd);
-}
-
-/* A loss and its gradients, a step, and the state after it. */
-static tn_status learn(const char *path, uint64_t *sum, tn_error *err)
-{
-    const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {3, 2};
-    const tn_train_texts texts = {.size = sizeof texts, .ids = ids, .labels = ids, .lengths = lengths, .count = 2};
-    const tn_model_options options = {.size = sizeof options, .dtype = "f32", .training = true};
-    tn_train_loss loss = {.size = sizeof loss};
-    tn_model *model = tn_model_open(path, &options, err);
-    tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
-    static int made;
-    char out[PATH_MAX], file[PATH_MAX + 32], state[PATH_MAX];
-    snprintf(out, sizeof out, "%s/trained-%d", folder, made++);
-    snprintf(file, sizeof file, "%s/model.safetensors", out);
-    snprintf(state, sizeof state, "%s/state", folder);
-    const tn_train_step step = {.size = sizeof step, .rate = 1e-3};
-    tn_status status = trainer ? tn_trainer_backward(trainer, &texts, &loss, err) : err->code;
-    if (status == TN_OK)
-        status = tn_trainer_step(trainer, &step, NULL, err);
-    if (status == TN_OK)
-        status = tn_trainer_save(trainer, out, err);
-    if (status == TN_OK)
-        status = tn_trainer_save_state(trainer, state, err);
-    if (status == TN_OK)
-        status = tn_trainer_load_state(trainer, state, err);
-    if (status == TN_OK)
-        status = tn_trainer_evaluate(trainer, &texts, &loss, err);
-    if (status == TN_OK)
-        piece_add(sum, &loss.loss, sizeof loss.loss);
-    if (status == TN_OK)
-        add_file(sum, file);
-    if (status == TN_OK)
-        add_file(sum, state);
-    tn_trainer_close(trainer);
-    tn_model_close(model);
-    return status;
-}
-
-/* A new adapter, a step of it, its files, and a model that reads them and is written with them in its weights. */
-static tn_status adapt(const char *path, uint64_t *sum, tn_error *err)
-{
-    const int64_t ids[] = {5, 6, 7, 8, 9}, lengths[] = {5};
-    const tn_train_texts texts = {.size = sizeof texts, .ids = ids, .labels = ids, .lengths = lengths, .count = 1};
-    const tn_lora lora = {.size = sizeof lora, .rank = 2, .dropout = 0.1, .targets = "q_proj,down_proj"};
-    const tn_model_options fresh = {.size = sizeof fresh, .dtype = "f32", .training = true, .lora = &lora};
-    static int made;
-    char out[PATH_MAX], merged[PATH_MAX], file[PATH_MAX + 32];
-    snprintf(out, sizeof out, "%s/adapter-%d", folder, made);
-    snprintf(merged, sizeof merged, "%s/merged-%d", folder, made++);
-    tn_model *model = tn_model_open(path, &fresh, err);
-    tn_trainer *trainer = model ? tn_trainer_open(model, NULL, err) : NULL;
-    const tn_train_step step = {.size = sizeof step, .rate = 1e-3};
-    tn_status status = trainer ? tn_trainer_backward(trainer, &texts, NULL, err) : err->code;
-    if (status == TN_OK)
-        status = tn_trainer_step(trainer, &step, NULL, err);
-    if (status == TN_OK)
-        status = tn_trainer_save_adapter(trainer, out, err);
-    tn_trainer_close(trainer);
-    tn_model_close(model);
-    const tn_model_options again = {.size = sizeof again, .adapter = out};
-    model = status == TN_OK ? tn_model_open(path, &again, err) : NULL;
-    if (status == TN_OK)
-        status = model ? tn_model_merge(model, merged, err) : err->code;
-    tn_model_close(model);
-    snprintf(file, sizeof file, "%s/adapter_model.safetensors", out);
-    if (status == TN_OK)
-        add_file(sum, file);
-    snprintf(file, sizeof file, "%s/model.safetensors", merged);
-    if (status == TN_OK)
-        add_file(sum, file);
-    return status;
-}
-
 /* A .gguf, and again in the place of the first. */
 static tn_status quantize(const char *path, uint64_t *sum, tn_error *err)
 {
@@ -487,7 +419,7 @@ static tn_status quantize(const char *path, uint64_t *sum, tn_error *err)
     snprintf(out, sizeof out, "%s/q.gguf", folder);
     tn_status status = tn_quantize(path, out, "Q4_K_M", NULL, err);
     if (status == TN_OK)
-        add_file(sum, out);
+        piece_add_file(sum, out);
     return status;
 }
 
@@ -500,7 +432,7 @@ static tn_status quantize_read(const char *path, uint64_t *sum, tn_error *err)
     snprintf(out, sizeof out, "%s/q.gguf", folder);
     tn_status status = tn_quantize(path, out, "Q4_0", &o, err);
     if (status == TN_OK)
-        add_file(sum, out);
+        piece_add_file(sum, out);
     return status;
 }
 
@@ -513,7 +445,7 @@ static tn_status quantize_folder(const char *path, uint64_t *sum, tn_error *err)
     snprintf(file, sizeof file, "%s/model.safetensors", out);
     tn_status status = tn_quantize(path, out, "FP8", NULL, err);
     if (status == TN_OK)
-        add_file(sum, file);
+        piece_add_file(sum, file);
     return status;
 }
 
@@ -578,8 +510,8 @@ const piece pieces[] = {
     {.name = "quantize_latent", .path = MODELS "deepseek_v3", .work = quantize},
     {.name = "quantize_folder", .path = MODELS "llama", .work = quantize_folder},
     {.name = "multiply", .path = NULL, .work = multiply},
-    {.name = "learn", .path = MODELS "llama", .work = learn},
-    {.name = "adapt", .path = MODELS "llama", .work = adapt},
+    {.name = "learn", .path = MODELS "llama", .work = piece_learn},
+    {.name = "adapt", .path = MODELS "llama", .work = piece_adapt},
     {.name = "borrow", .path = NULL, .work = piece_borrow, .kernels = true},
 };
 

@@ -19,12 +19,17 @@ extern const size_t piece_count;
 /* What they need: a folder for files, settings, kernels of this program. */
 void pieces_open(void);
 void pieces_close(void);
+const char *pieces_folder(void);
 
 /* memory_pieces_media.c: the models that see are below the folder, into which they are put first. */
 void pieces_put_seeing(const char *folder);
 tn_status piece_see(const char *path, uint64_t *sum, tn_error *err);
 tn_status piece_hear(const char *path, uint64_t *sum, tn_error *err);
 tn_status piece_constrain(const char *path, uint64_t *sum, tn_error *err);
+
+/* memory_pieces_train.c */
+tn_status piece_learn(const char *path, uint64_t *sum, tn_error *err);
+tn_status piece_adapt(const char *path, uint64_t *sum, tn_error *err);
 
 /* memory_pieces_dataset.c */
 tn_status piece_read_data(const char *path, uint64_t *sum, tn_error *err);
@@ -36,5 +41,6 @@ tn_status piece_serve(const char *path, uint64_t *sum, tn_error *err);
 tn_status piece_borrow(const char *path, uint64_t *sum, tn_error *err);
 
 void piece_add(uint64_t *sum, const void *data, size_t size);
+void piece_add_file(uint64_t *sum, const char *path); /* what is in it, without taking memory         */
 
 #endif
