@@ -148,13 +148,24 @@ static tn_status check_full(const train_run *t, tn_error *err)
                      : TN_OK;
 }
 
-static tn_status open_all(train_run *t, tn_error *err)
+static tn_status open_model(train_run *t, const char *dtype, tn_error *err)
 {
     const options *o = t->s.o;
     t->w.training = true;
-    t->w.dtype = t->s.dtype;
+    t->w.dtype = dtype;
     t->w.lora = t->s.full || option_given(o, OPT_ADAPTER) ? NULL : &t->s.lora;
-    tn_status status = workspace_model(&t->w, o, o->argument[0], err);
+    return workspace_model(&t->w, o, o->argument[0], err);
+}
+
+static tn_status open_all(train_run *t, tn_error *err)
+{
+    const options *o = t->s.o;
+    tn_status status = open_model(t, t->s.dtype, err);
+    /* All weights in 16 bits learn in f32, where nothing else is asked for. */
+    if (status == TN_OK && t->s.full && !t->s.dtype && !option_given(o, OPT_DTYPE) && t->w.info.dtype != TN_F32) {
+        workspace_close(&t->w);
+        status = open_model(t, "mixed", err);
+    }
     if (status == TN_OK)
         status = check_full(t, err);
     if (status == TN_OK)

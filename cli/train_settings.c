@@ -198,7 +198,8 @@ tn_status train_settings_read(train_settings *s, const options *o, tn_error *err
         if (strcmp(option_text(o, OPT_SCHEDULE, ""), schedules[i]) == 0)
             s->schedule = (tn_schedule)i;
     const char *precision = option_text(o, OPT_PRECISION, NULL);
-    s->dtype = !precision ? NULL : strcmp(precision, "f32") == 0 ? "f32" : "bf16";
+    bool mixed = precision && strcmp(precision, "mixed") == 0;
+    s->dtype = !precision || (mixed && s->full) ? precision : strcmp(precision, "f32") == 0 ? "f32" : "bf16";
     s->precision = precision && strcmp(precision, "bf16") == 0 ? TN_PRECISION_PURE : TN_PRECISION_AUTO;
     const char *keep = option_text(o, OPT_KEEP, "auto");
     s->keep = strcmp(keep, "all") == 0 ? TN_KEEP_ALL : strcmp(keep, "layers") == 0 ? TN_KEEP_LAYERS : TN_KEEP_AUTO;

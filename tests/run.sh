@@ -25,7 +25,7 @@ counts() {
 }
 
 # What failed, as libcheck or one of our tools has it.
-failing=':[FE]:\|^ *FAILED \|^amx emulator: \|ERROR: [A-Za-z]*Sanitizer\|runtime error: '
+failing=':[FE]:\|^ *FAIL\(ED\)\{0,1\} \|^amx emulator: \|ERROR: [A-Za-z]*Sanitizer\|runtime error: '
 # What a library says of itself at every start.
 noise='^ascend_sim: a simulator of '
 

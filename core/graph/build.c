@@ -353,7 +353,8 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         return false;
     if (!module->dtype && ndim > 1)
         module->dtype = out->dtype;
-    return true;
+    placing_note(b, out);
+    return b->status == TN_OK;
 }
 
 bool build_number(graph_builder *b, graph_module *module, const char *name, int32_t ndim, float *out)
@@ -441,6 +442,11 @@ static void set_weight_type(tn_site *site, tn_role role, const tn_tensor *tensor
 static void set_param(graph_builder *b, tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
 {
     b->status = graph_set_site_param(site, role, tensors, count, b->err);
+    if (b->status == TN_OK && site->meaning[TN_AXIS_DTYPE] == (int32_t)b->graph->narrow) {
+        tn_tensor *own = (tn_tensor *)(uintptr_t)site->param[role].tensors;
+        placing_narrow(b, site, role, own, count);
+        tensors = own;
+    }
     set_weight_type(site, role, tensors, count);
     if (count < 1 || !op_group_role(role))
         return;

@@ -83,6 +83,13 @@ typedef struct graph_step {
     int64_t width; /* of its rows                                                                */
 } graph_step;
 
+/* A tensor of a graph whose products are in another type than all else, and the same in that type: rounded from it. */
+typedef struct graph_twin {
+    const char *wide;
+    char *narrow; /* NULL: nobody asked for it                                                            */
+    int64_t count;
+} graph_twin;
+
 struct graph {
     graph_module *root, *scopes; /* scopes' children are the modeling files                      */
     graph_step **steps;
@@ -90,6 +97,9 @@ struct graph {
     graph_site **sites;
     size_t site_count, site_capacity;
     tn_dtype dtype;
+    tn_dtype narrow;   /* of products and attention (mixed precision); TN_DTYPE_NONE: dtype, as all else       */
+    graph_twin *twins; /* owned; what they have in memory is not                                               */
+    size_t twin_count, twin_capacity;
     const char *model_type;
 };
 
@@ -103,6 +113,8 @@ graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site 
 graph_site *graph_wrap_site(graph *g, graph_site *inner, tn_op op, tn_error *err);
 /* A step of module on rows of width elements; its meaning is the caller's to fill. */
 graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64_t width, tn_error *err);
+/* The narrow tensor from the wide one. placing.c */
+void graph_round_twin(const graph *g, const graph_twin *twin);
 tn_status graph_set_site_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err);
 /* The site with that path; the outer one where a module has two. */
 graph_site *graph_find_site(const graph *g, const char *path);

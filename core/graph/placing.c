@@ -4,6 +4,7 @@
 #include "base/convert.h"
 #include "base/tensor.h"
 #include "graph/lacks.h"
+#include "op/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,93 @@ bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tenso
     bool placed = placing_tensor(b, name, dtype, true, t);
     free(turned);
     return placed;
+}
+
+/* ---- twins: weights in the type of products, beside those that are trained -------------------------- */
+
+static graph_twin *find_twin(const graph *g, const char *data)
+{
+    for (size_t i = g->twin_count; i > 0; i--) { /* what was read last is asked for first                  */
+        graph_twin *t = &g->twins[i - 1];
+        if (data >= t->wide && data < t->wide + (size_t)t->count * sizeof(float))
+            return t;
+    }
+    return NULL;
+}
+
+void placing_note(graph_builder *b, const tn_tensor *t)
+{
+    graph *g = b->graph;
+    if (!g->narrow || b->status != TN_OK || t->dtype != g->dtype || find_twin(g, t->data))
+        return;
+    if (g->twin_count == g->twin_capacity) {
+        size_t capacity = g->twin_capacity ? 2 * g->twin_capacity : 256;
+        graph_twin *more = realloc(g->twins, capacity * sizeof *more);
+        if (!more) {
+            build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
+            return;
+        }
+        g->twins = more;
+        g->twin_capacity = capacity;
+    }
+    g->twins[g->twin_count++] = (graph_twin){.wide = t->data, .count = tn_tensor_count(t)};
+}
+
+typedef struct rounding {
+    const graph_twin *twin;
+    tn_dtype type;
+} rounding;
+
+static void round_elements(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const rounding *r = ctx;
+    (void)thread;
+    convert_from_f32((const float *)(const void *)r->twin->wide + begin, r->type,
+                     r->twin->narrow + (size_t)begin * tn_dtype_size(r->type), end - begin);
+}
+
+void graph_round_twin(const graph *g, const graph_twin *twin)
+{
+    rounding r = {twin, g->narrow};
+    tn_parallel_for(twin->count, 1 << 14, round_elements, &r);
+}
+
+static bool make_twin(graph_builder *b, const char *name, graph_twin *twin)
+{
+    placing p;
+    if (!placing_begin(b, name, (size_t)twin->count * tn_dtype_size(b->graph->narrow), &p))
+        return false;
+    twin->narrow = p.memory;
+    graph_round_twin(b->graph, twin);
+    return placing_end(b, &p);
+}
+
+/* Vectors that may have any type beside the site's stay as they are: what they are added to is no product. */
+static bool stays(const tn_site *site, tn_role role, const tn_tensor *t)
+{
+    const op_row *row = op_find(site->op);
+    for (int i = 0; row && t->ndim < 2 && i < OP_PARAMS; i++)
+        if (row->param[i].shape && row->param[i].role == role && row->param[i].any_float)
+            return true;
+    return t->dtype != TN_F32;
+}
+
+void placing_narrow(graph_builder *b, const tn_site *site, tn_role role, tn_tensor *tensors, int64_t count)
+{
+    tn_dtype narrow = b->graph->narrow;
+    for (int64_t i = 0; i < count && b->status == TN_OK; i++) {
+        tn_tensor *t = &tensors[i];
+        if (stays(site, role, t))
+            continue;
+        if (!find_twin(b->graph, t->data))
+            placing_note(b, t);
+        graph_twin *twin = find_twin(b->graph, t->data);
+        if (!twin || (!twin->narrow && !make_twin(b, site->path, twin)))
+            return;
+        t->data = twin->narrow +
+                  ((const char *)t->data - twin->wide) / (ptrdiff_t)sizeof(float) * (ptrdiff_t)tn_dtype_size(narrow);
+        t->dtype = narrow;
+    }
 }
 
 /* ---- what no file has ---------------------------------------------------------------------------- */

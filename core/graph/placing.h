@@ -19,4 +19,10 @@ bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool cop
 /* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
 bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t);
 
+/* A tensor as a graph in mixed precision has it, of which sites will have views. */
+void placing_note(graph_builder *b, const tn_tensor *t);
+
+/* Tensors of a site's role in the site's type, if they are in the graph's. */
+void placing_narrow(graph_builder *b, const tn_site *site, tn_role role, tn_tensor *tensors, int64_t count);
+
 #endif

@@ -97,6 +97,7 @@ void graph_free(graph *g)
         free(g->steps[i]);
     }
     free(g->steps);
+    free(g->twins);
     free_module(g->root);
     free_module(g->scopes);
     free(g);
@@ -144,6 +145,13 @@ graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64
     return step;
 }
 
+/* What autocast computes in 16 bits. */
+static bool is_product(tn_op op)
+{
+    return op == TN_OP_LINEAR || op == TN_OP_MLP || op == TN_OP_MOE_ROUTE || op == TN_OP_MOE_EXPERTS ||
+           op == TN_OP_MOE_BLOCK || op == TN_OP_GROUPED_MATMUL || op == TN_OP_ATTENTION;
+}
+
 graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err)
 {
     graph_site **sites = grow(g->sites, g->site_count, &g->site_capacity, err);
@@ -156,6 +164,8 @@ graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site 
         return NULL;
     }
     s->site = place_of(g, module, op);
+    if (g->narrow && is_product(op))
+        s->site.meaning[TN_AXIS_DTYPE] = (int32_t)g->narrow;
     s->index = g->site_count;
     s->module = module;
     s->outer = outer;

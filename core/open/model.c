@@ -110,6 +110,11 @@ static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
 {
     tn_status status = TN_OK;
     config_reader root = config_root(m->config, &status, err);
+    if (asked && !strcmp(asked, "mixed")) {
+        m->dtype = TN_F32;
+        m->narrow = TN_BF16;
+        return status;
+    }
     bool auto_dtype = !asked || !strcmp(asked, "auto");
     const char *name = !auto_dtype   ? asked
                        : m->borrowed ? tn_dtype_name(m->lacks.dtype)
@@ -139,6 +144,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
     m->target.graph = graph_new(m->dtype, m->arch->model_type, err);
     if (!m->target.graph)
         return TN_E_MEMORY;
+    m->target.graph->narrow = m->narrow;
     m->target.graph->root->class_name = m->arch->class_name;
     m->copies.device = m->target.device;
     graph_builder b = {.graph = m->target.graph,
@@ -330,6 +336,10 @@ static tn_model *new_model(const tn_model_options *options, tn_model_options *as
         status = tn_fail(err, TN_E_USAGE, "tn_model_options", "has adapter and lora; choose one");
     if (status == TN_OK && borrowed && (asked->adapter || asked->lora))
         status = tn_fail(err, TN_E_USAGE, "tn_model_options", "adapter and lora are for tn_model_open; leave them out");
+    bool mixed = status == TN_OK && asked->dtype && !strcmp(asked->dtype, "mixed");
+    if (mixed && (!asked->training || asked->adapter || asked->lora || borrowed))
+        status = tn_fail(err, TN_E_USAGE, "dtype",
+                         "mixed is for training all weights; an adapter's are trained beside weights in bf16");
     tn_model *m = status == TN_OK ? calloc(1, sizeof *m) : NULL;
     if (!m) {
         shards_close(weights);

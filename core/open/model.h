@@ -26,6 +26,7 @@ struct tn_model {
     bool base;        /* config.json names the class without a head                               */
     void *arch_state; /* what models_build returned                                               */
     tn_dtype dtype;
+    tn_dtype narrow;       /* of its products, where that is another ("mixed"); TN_DTYPE_NONE           */
     bool borrowed;         /* there is no folder: tn_model_borrow                                   */
     build_lacks lacks;     /* of one that is                                                        */
     peft_adapter *adapter; /* around its products, or NULL                                           */

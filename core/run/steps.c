@@ -2,6 +2,7 @@
 #include "run/steps.h"
 
 #include "base/convert.h"
+#include "op/op.h"
 #include "run/pieces.h"
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
@@ -27,12 +28,50 @@ void steps_perform(graph_run *r, const graph_site *site, const tn_call *call)
                      : run_eager_call(r->device, r->arena, call, r->err);
 }
 
+/* Tensors of the run's type in that of the site, where this one computes in another (mixed precision). */
+static void narrow_all(graph_run *r, const tn_site *site, const op_tensor *named, tn_tensor *t, int32_t count,
+                       bool read)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const tn_tensor wide = t[i];
+        tn_dtype type = named[i].shape ? op_dtype_of(named[i].shape, site) : wide.dtype;
+        if (wide.dtype != r->dtype || wide.dtype == type)
+            continue;
+        t[i] = steps_take(r, type, wide.ndim, wide.shape);
+        if (read)
+            steps_copy(r, NULL, &wide, &t[i]);
+    }
+}
+
+static void perform_pieces(graph_run *r, const graph_site *site, const tn_call *call)
+{
+    tn_call piece;
+    for (pieces p = pieces_of(site, call); pieces_next(&p, &piece);)
+        steps_perform(r, site, &piece);
+}
+
+static void perform_narrow(graph_run *r, const graph_site *site, const tn_call *wide)
+{
+    const op_row *row = op_find(wide->op);
+    size_t mark = arena_mark(r->arena);
+    tn_call call = *wide;
+    narrow_all(r, &site->site, row->in, call.in, call.in_count, true);
+    narrow_all(r, &site->site, row->out, call.out, call.out_count, false);
+    perform_pieces(r, site, &call);
+    for (int32_t i = 0; i < call.out_count; i++)
+        if (call.out[i].data != wide->out[i].data)
+            steps_copy(r, NULL, &call.out[i], &wide->out[i]);
+    steps_release(r, mark);
+}
+
 void steps_site(graph_run *r, const graph_site *site, run_tensors in, run_tensors out)
 {
     const tn_call call = run_make_call(site->site.op, &site->site, in, out);
-    tn_call piece;
-    for (pieces p = pieces_of(site, &call); pieces_next(&p, &piece);)
-        steps_perform(r, site, &piece);
+    tn_dtype type = (tn_dtype)site->site.meaning[TN_AXIS_DTYPE];
+    if (r->dtype == TN_F32 && type != TN_F32)
+        perform_narrow(r, site, &call);
+    else
+        perform_pieces(r, site, &call);
     if (r->routes && (call.op == TN_OP_MOE_BLOCK || call.op == TN_OP_MOE_ROUTE))
         r->routes(r, &site->site, in.at[0]);
 }

@@ -36,8 +36,8 @@ tn_status optimiser_check(const tn_model *model, const train_params *params, tn_
                            "kernel %s keeps a copy of its weights, which would not follow; take it off",
                            g->sites[i]->bound.id);
     for (size_t i = 0; i < params->count; i++)
-        if (params->at[i].read && params->at[i].trained == TN_F16)
-            return tn_fail(err, TN_E_USAGE, "optimiser", "parameters are f16; use mixed precision, or bf16");
+        if (params->at[i].read && params->at[i].dtype == TN_F16)
+            return tn_fail(err, TN_E_USAGE, "optimiser", "parameters are f16; open the model in mixed, or in bf16");
     return TN_OK;
 }
 
@@ -72,13 +72,13 @@ static double norm_of(const train_params *params, tn_dtype *type)
     for (size_t i = 0; i < params->count; i++) {
         train_param *p = &params->at[i];
         double own = 0;
-        if (p->read && p->trained == TN_BF16) {
+        if (p->read && p->dtype == TN_BF16) {
             *type = TN_BF16;
             tn_parallel_for(params_count(p), 1 << 14, round_sums, p);
         }
         for (int64_t k = 0; p->read && k < params_count(p); k++)
             own += (double)p->sums[k] * (double)p->sums[k];
-        own = rounded(sqrt(own), p->trained);
+        own = rounded(sqrt(own), p->dtype);
         squares += own * own;
     }
     return rounded(sqrt(squares), *type);
@@ -135,16 +135,14 @@ static float scale_of(const tn_train_step *step, double norm, tn_dtype type)
 static void move(const optimiser *o, const tn_model *model, const train_params *params, train_param *p, update u)
 {
     ptrdiff_t at = p->sums - params->sums;
-    if (!p->moved)
-        params_begin(params, p);
-    u.p = p->value;
+    u.p = (void *)(uintptr_t)p->data;
     u.g = p->sums;
     u.m = o->first + at;
     u.v = o->second + at;
-    params_unlock(p);
-    tn_parallel_for(params_count(p), 1 << 14, p->trained == TN_F32 ? update_f32 : update_bf16, &u);
-    params_round(p);
-    params_lock(p, model);
+    params_unlock(params, p);
+    tn_parallel_for(params_count(p), 1 << 14, p->dtype == TN_F32 ? update_f32 : update_bf16, &u);
+    params_round(params, p);
+    params_lock(params, p, model);
     p->moved = true;
 }
 

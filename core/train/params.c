@@ -1,7 +1,6 @@
 /* Which bytes are which parameter: sites have views of the files' tensors, or of the copies that were made of them. */
 #include "train/params.h"
 
-#include "base/convert.h"
 #include "base/reserved.h"
 #include "base/tensor.h"
 
@@ -78,11 +77,39 @@ static void name_factors(train_params *p)
     }
 }
 
-tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_error *err)
+static int by_narrow(const void *a, const void *b)
+{
+    const graph_twin *const *x = a, *const *y = b;
+    return (*x)->narrow < (*y)->narrow ? -1 : (*x)->narrow > (*y)->narrow;
+}
+
+/* Twins that are read, and which parameters they are of. */
+static tn_status find_twins(train_params *p, tn_error *err)
+{
+    const graph *g = p->graph;
+    p->twins = calloc(g->twin_count + 1, sizeof *p->twins);
+    if (!p->twins)
+        return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", g->twin_count);
+    for (size_t i = 0; i < g->twin_count; i++) {
+        const graph_twin *twin = &g->twins[i];
+        train_param *of = twin->narrow ? find(p, twin->wide) : NULL;
+        if (of && (of->data != twin->wide || params_count(of) != twin->count))
+            return tn_fail(err, TN_E_INTERNAL, of->name, "is rounded in part; report this defect");
+        if (of)
+            of->twin = p->twins[p->twin_count++] = twin;
+    }
+    qsort(p->twins, p->twin_count, sizeof *p->twins, by_narrow);
+    return TN_OK;
+}
+
+tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
 {
     const peft_adapter *adapter = model->adapter;
-    size_t count = adapter ? adapter->count : shards_count(model->weights);
-    *p = (train_params){.weights = model->weights, .adapter = adapter, .at = calloc(count + 1, sizeof *p->at)};
+    size_t count = adapter ? adapter->count : shards_count(model->weights), at = 0;
+    *p = (train_params){.weights = model->weights,
+                        .adapter = adapter,
+                        .graph = model->target.graph,
+                        .at = calloc(count + 1, sizeof *p->at)};
     if (!p->at)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", count);
     for (size_t i = 0; i < count; i++)
@@ -94,24 +121,19 @@ tn_status params_open(train_params *p, const tn_model *model, bool masters, tn_e
     for (size_t i = 0; i < p->count; i++)
         p->bytes += p->at[i].bytes / tn_dtype_size(p->at[i].dtype) * sizeof(float);
     p->sums = reserved_new(p->bytes + 1);
-    p->masters = p->sums && masters ? reserved_new(p->bytes + 1) : NULL;
-    if (!p->sums || (masters && !p->masters))
+    if (!p->sums)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for gradients of %zu bytes", p->bytes);
-    for (size_t i = 0, at = 0; i < p->count; i++) {
-        train_param *one = &p->at[i];
-        bool apart = masters && one->dtype != TN_F32;
-        one->sums = p->sums + at;
-        one->value = apart ? (void *)(p->masters + at) : (void *)(uintptr_t)one->data;
-        one->trained = apart ? TN_F32 : one->dtype;
-        at += (size_t)params_count(one);
+    for (size_t i = 0; i < p->count; i++) {
+        p->at[i].sums = p->sums + at;
+        at += (size_t)params_count(&p->at[i]);
     }
-    return TN_OK;
+    return find_twins(p, err);
 }
 
 void params_close(train_params *p)
 {
     reserved_free(p->sums, p->bytes + 1);
-    reserved_free(p->masters, p->bytes + 1);
+    free(p->twins);
     free(p->at);
     *p = (train_params){0};
 }
@@ -137,99 +159,78 @@ static train_param *find(const train_params *p, const char *address)
     return low > 0 && address < p->at[low - 1].data + p->at[low - 1].bytes ? &p->at[low - 1] : NULL;
 }
 
-/* ---- masters ---------------------------------------------------------------------------------------- */
+/* ---- what changes ----------------------------------------------------------------------------------- */
 
-/* The file's elements in the order of the model's, whose last two dimensions may lie the other way. */
-static void widen(const tn_tensor *file, bool turned, float *to)
+void params_round(const train_params *all, const train_param *p)
 {
-    int64_t columns = file->ndim > 0 ? file->shape[file->ndim - 1] : 1, all = tn_tensor_count(file);
-    int64_t rows = turned ? file->shape[file->ndim - 2] : 1;
-    const char *from = file->data;
-    size_t size = tn_dtype_size(file->dtype);
-    if (!turned)
-        convert_to_f32(from, file->dtype, to, all);
-    for (int64_t i = 0; turned && i < all; i++) {
-        int64_t at = i % (rows * columns);
-        convert_to_f32(from + (size_t)i * size, file->dtype, to + i - at + at % columns * rows + at / columns, 1);
-    }
-}
-
-/* Does what it holds round to what the model has? */
-static bool rounds_to(const train_param *p, const float *masters)
-{
-    uint16_t rounded;
-    bool same = true;
-    for (int64_t i = 0; i < params_count(p) && same; i++) {
-        convert_from_f32(masters + i, p->dtype, &rounded, 1);
-        same = !memcmp(&rounded, p->data + (size_t)i * sizeof rounded, sizeof rounded);
-    }
-    return same;
-}
-
-void params_begin(const train_params *all, train_param *p)
-{
-    tn_tensor file;
-    if (p->value == p->data)
-        return;
-    bool turned = !shards_used(all->weights, p->name, p->dtype);
-    if (shards_get(all->weights, p->name, &file) && file.dtype == TN_F32 && (!turned || file.ndim > 1)) {
-        widen(&file, turned, p->value);
-        if (rounds_to(p, p->value))
-            return;
-    }
-    convert_to_f32(p->data, p->dtype, p->value, params_count(p));
-}
-
-typedef struct rounding {
-    const train_param *p;
-} rounding;
-
-static void round_elements(void *ctx, int64_t begin, int64_t end, int32_t thread)
-{
-    const train_param *p = ((const rounding *)ctx)->p;
-    (void)thread;
-    convert_from_f32((const float *)p->value + begin, p->dtype,
-                     (char *)(uintptr_t)p->data + (size_t)begin * tn_dtype_size(p->dtype), end - begin);
-}
-
-void params_round(const train_param *p)
-{
-    rounding r = {p};
-    if (p->value != p->data)
-        tn_parallel_for(params_count(p), 1 << 14, round_elements, &r);
+    if (p->twin)
+        graph_round_twin(all->graph, p->twin);
 }
 
 /* Files are mapped privately, so that what is written to a page stays in this process; pages are writable for as long
  * as their parameter changes, so that a kernel that writes to weights still faults. */
-static void protect(const train_param *p, int protection)
+static void protect(const char *data, size_t bytes, int protection)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)p->data & ~(page - 1);
-    mprotect((void *)begin, (uintptr_t)p->data + p->bytes - begin, protection);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data & ~(page - 1);
+    mprotect((void *)begin, (uintptr_t)data + bytes - begin, protection);
 }
 
-void params_unlock(const train_param *p)
+static size_t twin_bytes(const train_params *all, const graph_twin *twin)
 {
-    protect(p, PROT_READ | PROT_WRITE);
+    return (size_t)twin->count * tn_dtype_size(all->graph->narrow);
+}
+
+void params_unlock(const train_params *all, const train_param *p)
+{
+    protect(p->data, p->bytes, PROT_READ | PROT_WRITE);
+    if (p->twin)
+        protect(p->twin->narrow, twin_bytes(all, p->twin), PROT_READ | PROT_WRITE);
 }
 
 /* Copies are on pages that were writable before, where they have none to themselves. */
-void params_lock(const train_param *p, const tn_model *model)
+static void lock(const tn_model *model, const char *data, size_t bytes)
 {
     for (size_t i = 0; i < model->copies.count; i++) {
         const pages *block = &model->copies.blocks[i];
-        if (p->data >= block->data && p->data < block->data + block->bytes && !block->read_only)
+        if (data >= block->data && data < block->data + block->bytes && !block->read_only)
             return;
     }
-    protect(p, PROT_READ);
+    protect(data, bytes, PROT_READ);
+}
+
+void params_lock(const train_params *all, const train_param *p, const tn_model *model)
+{
+    lock(model, p->data, p->bytes);
+    if (p->twin)
+        lock(model, p->twin->narrow, twin_bytes(all, p->twin));
+}
+
+/* What is wide of what products read; data itself where it is no twin's. */
+static const char *widen(const train_params *p, const char *data)
+{
+    size_t low = 0, high = p->twin_count, element = tn_dtype_size(p->graph->narrow);
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (p->twins[middle]->narrow <= data)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const graph_twin *twin = low > 0 ? p->twins[low - 1] : NULL;
+    if (!twin || data >= twin->narrow + twin_bytes(p, twin))
+        return data;
+    return twin->wide + (size_t)(data - twin->narrow) / element * sizeof(float);
 }
 
 float *params_find(void *ctx, const tn_tensor *t)
 {
-    train_param *p = find(ctx, t->data);
-    if (!p || p->dtype != t->dtype)
+    const train_params *all = ctx;
+    const char *data = widen(all, t->data);
+    train_param *p = find(all, data);
+    if (!p || (p->dtype != t->dtype && data == t->data))
         return NULL;
     p->read = true;
-    return p->sums + ((const char *)t->data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
+    return p->sums + (data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
 }
 
 /* As the adapter's file calls it. */

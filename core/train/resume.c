@@ -44,9 +44,9 @@ tn_status resume_save(const train_params *params, const optimiser *o, const char
     for (size_t i = 0; i < params->count && status == TN_OK; i++) {
         const train_param *p = &params->at[i];
         ptrdiff_t at = p->sums - params->sums;
-        const void *data[] = {p->moved ? p->value : NULL, o->first + at, o->second + at};
+        const void *data[] = {p->moved ? p->data : NULL, o->first + at, o->second + at};
         for (int kind = 0; kind < (p->moved ? KINDS : 1) && status == TN_OK; kind++, count++)
-            status = add(&tensors[count], &names[count], kind, p, data[kind], p->trained, err);
+            status = add(&tensors[count], &names[count], kind, p, data[kind], p->dtype, err);
     }
     if (status == TN_OK) {
         tensors[count] = (tn_named_tensor){"steps", tn_tensor_dense(steps, TN_I64, 1, (int64_t[]){2})};
@@ -76,11 +76,10 @@ static tn_status look_up(const tn_safetensors *state, const char *file, int kind
         status = tn_fail(err, TN_E_MEMORY, file, "out of memory");
     else if (!tn_safetensors_get(state, name, t))
         status = tn_fail(err, TN_E_INPUT, file, "has no '%s': it is the state of another model, or of none", name);
-    else if (t->dtype != p->trained ||
-             (tn_tensor_count(t) != params_count(p) && !(optional && tn_tensor_count(t) == 0)))
+    else if (t->dtype != p->dtype || (tn_tensor_count(t) != params_count(p) && !(optional && tn_tensor_count(t) == 0)))
         status = tn_fail(err, TN_E_INPUT, file, "'%s' has %lld elements of %s, and %lld of %s are trained", name,
                          (long long)tn_tensor_count(t), tn_dtype_name(t->dtype), (long long)params_count(p),
-                         tn_dtype_name(p->trained));
+                         tn_dtype_name(p->dtype));
     free(name);
     return status;
 }
@@ -140,14 +139,14 @@ static tn_status read_steps(const tn_safetensors *state, const char *file, int64
 static void take(train_param *p, const train_params *params, const optimiser *o, const tn_model *model, const found *f)
 {
     ptrdiff_t at = p->sums - params->sums;
-    size_t bytes = (size_t)params_count(p) * tn_dtype_size(p->trained);
+    size_t bytes = (size_t)params_count(p) * tn_dtype_size(p->dtype);
     p->moved = f->of[VALUE].data;
     if (!p->moved)
         return;
-    params_unlock(p);
-    memcpy(p->value, f->of[VALUE].data, bytes);
-    params_round(p);
-    params_lock(p, model);
+    params_unlock(params, p);
+    memcpy((void *)(uintptr_t)p->data, f->of[VALUE].data, bytes);
+    params_round(params, p);
+    params_lock(params, p, model);
     memcpy(o->first + at, f->of[FIRST].data, bytes);
     memcpy(o->second + at, f->of[SECOND].data, bytes);
 }

@@ -4,6 +4,7 @@
 
 #include "train/merge.h"
 
+#include "base/convert.h"
 #include "base/tensor.h"
 #include "checkpoint/folder_copy.h"
 
@@ -16,7 +17,7 @@ typedef struct save {
     const tn_model *model;
     tn_named_tensor *tensors;
     void **turned; /* memory of those that lie the other way round; owned                          */
-    void **merged; /* the same of those that an adapter was added to                               */
+    void **merged; /* the same of those that an adapter was added to, or that were rounded          */
     bool merges;
     size_t count;
     tn_error *err;
@@ -51,6 +52,20 @@ static bool merge(save *s, tn_tensor *t)
     return copy;
 }
 
+/* In the type that the file has, of a model that is in f32 to be trained. False: out of memory. */
+static bool round_as(save *s, tn_dtype file, tn_tensor *t)
+{
+    int64_t count = tn_tensor_count(t);
+    if (!s->model->narrow || t->dtype != TN_F32 || (file != TN_BF16 && file != TN_F16))
+        return true;
+    void *copy = s->merged[s->count] = malloc((size_t)count * tn_dtype_size(file) + 1);
+    if (copy) {
+        convert_from_f32(t->data, file, copy, count);
+        *t = tn_tensor_dense(copy, file, t->ndim, t->shape);
+    }
+    return copy;
+}
+
 /* As the model has it, or as the file does where it does not read it. */
 static tn_status add(save *s, const char *name)
 {
@@ -61,6 +76,7 @@ static tn_status add(save *s, const char *name)
     to->name = name;
     shards_get(weights, name, &to->tensor);
     bool turned = data != NULL;
+    tn_dtype file = to->tensor.dtype;
     for (size_t i = 0; data && i < sizeof types / sizeof *types; i++)
         if (shards_used(weights, name, types[i])) {
             to->tensor = tn_tensor_dense((void *)(uintptr_t)data, types[i], to->tensor.ndim, to->tensor.shape);
@@ -68,7 +84,7 @@ static tn_status add(save *s, const char *name)
         }
     if (turned)
         to->tensor = tn_tensor_dense((void *)(uintptr_t)data, s->model->dtype, to->tensor.ndim, to->tensor.shape);
-    if (s->merges && !merge(s, &to->tensor))
+    if (s->merges ? !merge(s, &to->tensor) : !round_as(s, file, &to->tensor))
         return tn_fail(s->err, TN_E_MEMORY, name, "out of memory");
     if (turned) {
         to->tensor.data = s->turned[s->count] = turn_back(&to->tensor);
@@ -82,6 +98,8 @@ static tn_status add(save *s, const char *name)
 static void say_type(void *ctx, json_t *root)
 {
     const tn_model *model = ctx;
+    if (model->narrow) /* tensors keep the types that they had                                         */
+        return;
     const char *name = model->dtype == TN_F32 ? "float32" : model->dtype == TN_BF16 ? "bfloat16" : "float16";
     bool older = json_object_get(root, "torch_dtype");
     json_object_set_new(root, older ? "torch_dtype" : "dtype", json_string(name));

@@ -35,7 +35,6 @@ struct tn_trainer {
     float *logits; /* of a row for each thread                                                                  */
     int64_t max_tokens;
     int32_t threads;
-    bool masters; /* mixed precision                                                            */
 };
 
 static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
@@ -49,7 +48,7 @@ static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory; use a smaller max_tokens");
     tn_status status = walk_open(&t->walk, t->model, keep, err);
     if (status == TN_OK)
-        status = params_open(&t->params, t->model, t->masters, err);
+        status = params_open(&t->params, t->model, err);
     if (status == TN_OK) /* as many addresses as there is memory: what is used of them is what the texts need      */
         status = tape_open(&t->tape, &t->arena, device, memory_of_machine((size_t)16 << 30),
                            (tape_sums){params_find, &t->params}, err);
@@ -101,12 +100,13 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
     t->max_tokens = options.max_tokens;
     t->threads = tn_thread_count();
     router_loss_open(&t->router, options.router_loss);
-    t->masters = options.precision != TN_PRECISION_PURE;
     tn_status status =
         options.router_loss > 0 && !models_balances(model->arch->model_type)
             ? tn_fail(err, TN_E_USAGE, model->folder, "is a %s, whose routers have no loss", model->arch->model_type)
-        : options.precision && model->dtype == TN_F32
-            ? tn_fail(err, TN_E_USAGE, model->folder, "is opened in f32; open it in bf16 for a precision of 16 bits")
+        : (options.precision == TN_PRECISION_PURE && model->dtype == TN_F32) ||
+                (options.precision == TN_PRECISION_MIXED && (model->adapter ? model->dtype == TN_F32 : !model->narrow))
+            ? tn_fail(err, TN_E_USAGE, "precision",
+                      "is not how %s was opened: in \"mixed\" for mixed, in bf16 for pure", model->folder)
         : !model->target.training
             ? tn_fail(err, TN_E_USAGE, model->folder,
                       "gradients need a model that was opened for training (tn_model_options.training)")
@@ -114,7 +114,7 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
         : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
                             : open_parts(t, options.keep, err);
     if (status == TN_OK) {
-        round_factors(model, t->masters && model->dtype != TN_F32);
+        round_factors(model, options.precision != TN_PRECISION_PURE && model->dtype != TN_F32);
         guest_watch_open(&t->watch, model->target.device, model->target.graph);
         return t;
     }
@@ -337,7 +337,7 @@ static uint64_t noise_of(tn_trainer *t)
 static size_t budget_of(const tn_trainer *t)
 {
     size_t free_bytes = memory_available(memory_of_machine((size_t)16 << 30)) / 10 * 9 + t->arena.peak + t->met;
-    size_t arrays = 1 + (t->optimiser.steps == 0 ? 2 : 0) + (t->optimiser.steps == 0 && t->params.masters ? 1 : 0);
+    size_t arrays = 1 + (t->optimiser.steps == 0 ? 2 : 0);
     size_t taken = arrays * t->params.bytes, largest = 0;
     for (size_t i = 0; i < t->params.count; i++)
         largest = t->params.at[i].bytes > largest ? t->params.at[i].bytes : largest;

@@ -25,7 +25,9 @@ typedef struct tn_lora {
 
 typedef struct tn_model_options {
     uint32_t size;
-    const char *dtype;  /* "auto" (or NULL), "f32", "bf16", "f16"                               */
+    /* "auto" (or NULL), "f32", "bf16", "f16"; or, where all weights will be trained, "mixed": f32, but for products
+     * with weights and attention, which round what they read and give to bf16 (autocast over f32 weights). */
+    const char *dtype;
     const char *device; /* NAME[:ORDINAL], such as "cpu"; "auto" (or NULL): the CPU            */
     /* 0: one per core that it may use; no more than there are processors, or 4, are made. Of the whole process: what
      * the last call says. */

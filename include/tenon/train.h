@@ -11,14 +11,14 @@ extern "C" {
 
 typedef struct tn_trainer tn_trainer;
 
-/* What steps change, and in which type, of a model whose weights have 16 bits. Those of one in f32 are changed
- * themselves. */
+/* What is computed and changed in which type. It follows from how the model was opened (tn_model_options.dtype); one
+ * that does not go with that is an error. */
 typedef enum tn_precision {
-    TN_PRECISION_AUTO,  /* mixed                                                                    */
-    TN_PRECISION_MIXED, /* masters in f32, from which the weights are rounded after each step; gradients and moments are
-                           f32. Masters begin as the files have them, where these have f32. */
-    TN_PRECISION_PURE   /* the weights themselves, in bf16, as are gradients, their norm and moments; each is rounded
-                           when it is stored                                                          */
+    TN_PRECISION_AUTO,  /* as the model was opened: f32, mixed, or pure; of an adapter in 16 bits mixed        */
+    TN_PRECISION_MIXED, /* of a model opened in "mixed": weights, gradients and moments are f32, products bf16. Of an
+                           adapter: beside weights in 16 bits, its products are of their type, too */
+    TN_PRECISION_PURE   /* of a model opened in bf16: weights, gradients, their norm and moments are bf16, each rounded
+                           when it is stored. Of an adapter: it is f32, and so are its products         */
 } tn_precision;
 
 /* What is kept of a forward for its gradients. Either way these have the same bits. */
@@ -101,13 +101,14 @@ typedef struct tn_train_step {
 
 /* Changes the parameters that have gradients, which become zero; norm (may be NULL) receives that of the gradients
  * before they were cut. The model's weights in memory change, its files do not; sessions go on with what they have in
- * their caches. TN_E_USAGE, and nothing changes: parameters are f16 and have no masters, or a kernel keeps weights
+ * their caches. TN_E_USAGE, and nothing changes: parameters are f16, or a kernel keeps weights
  * packed. Where norm is no number it is TN_E_VERIFY, and nothing changes. [one thread] */
 TN_API tn_status tn_trainer_step(tn_trainer *trainer, const tn_train_step *step, double *norm, tn_error *err);
 
-/* Writes a checkpoint with the weights as they are now, in the type that the model computes with, and copies of the
- * config.json, tokenizer and template of the one that was opened: into folder, which must not be there, written beside
- * it and renamed. TN_E_USAGE: the model was opened from a .gguf, or is quantised. [one thread] */
+/* Writes a checkpoint with the weights as they are now, in the type that the model computes with (in mixed precision:
+ * that of the files), and copies of the config.json, tokenizer and template of the one that was opened: into folder,
+ * which must not be there, written beside it and renamed. TN_E_USAGE: the model was opened from a .gguf, or is
+ * quantised. [one thread] */
 TN_API tn_status tn_trainer_save(const tn_trainer *trainer, const char *folder, tn_error *err);
 
 /* All that the next step depends on but its gradients, to be saved between steps: parameters that steps have changed,

@@ -37,7 +37,7 @@ bool golden_open(golden *g, const char *folder, const char *name, const char *ba
 void golden_close(golden *g);
 
 /* Loss and gradients of a model, which is in f32 or bf16, with these kernels. */
-void check_spec(options *o, const golden *g, tn_model *model, const char *spec, bool f32);
+void check_spec(options *o, golden *g, tn_model *model, const char *spec, bool f32);
 
 /* Adapters of a case. adapters.c */
 void check_adapters(options *o, const char *folder, const char *name);

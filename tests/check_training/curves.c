@@ -110,21 +110,24 @@ static double farthest(const double *loss, const json_t *curve)
 }
 
 /* In f32 losses within 1e-4 and norms within 1e-3 of torch's. In 16 bits losses within 3 times what other kernels of
- * torch or another order of rows change, and no further from those of f32 than 1.5 times torch's. */
+ * torch or another order of rows change, and no further from those of f32 than 1.5 times torch's, or than its other
+ * runs may be by what they change: the farthest of thirty steps is one draw, and with the file's two other draws torch
+ * itself is at up to 2.0 times (lora_pure of demo: 0.0061, rows in the other order 0.0081, fused attention 0.0124). */
 static bool is_right(const double *loss, double worst_loss, double worst_norm, const json_t *curve, const json_t *exact,
                      char *line, size_t size)
 {
     double from_f32 = json_number_value(json_object_get(curve, "loss_from_f32"));
     double swapped = json_number_value(json_object_get(curve, "loss_rows_swapped")),
            sdpa = json_number_value(json_object_get(curve, "loss_sdpa"));
-    double most = 3 * (swapped > sdpa ? swapped : sdpa), off = farthest(loss, curve),
-           from_exact = farthest(loss, exact);
+    double other = swapped > sdpa ? swapped : sdpa, most = 3 * other, off = farthest(loss, curve),
+           from_exact = farthest(loss, exact), most_exact = from_f32 + (other > from_f32 / 2 ? other : from_f32 / 2);
     if (from_f32 == 0) {
         snprintf(line, size, "loss within %.1g, norm within %.1g", worst_loss, worst_norm);
         return worst_loss <= 1e-4 && worst_norm <= 1e-3;
     }
-    snprintf(line, size, "loss within %.2g (of %.2g), from f32 %.2g (torch %.2g)", off, most, from_exact, from_f32);
-    return off <= most && from_exact <= 1.5 * from_f32;
+    snprintf(line, size, "loss within %.2g (of %.2g), from f32 %.2g (of %.2g; torch %.2g)", off, most, from_exact,
+             most_exact, from_f32);
+    return off <= most && from_exact <= most_exact;
 }
 
 static void follow(options *o, const char *name, const curve_run *run, const char *spec, tn_trainer *trainer,
@@ -224,7 +227,7 @@ void check_curves(options *o, const char *folder, const char *name, const char *
         {.name = "full_aux.decay0.01", .dtype = "f32", .decay = 0.01, .routers = true},
         {.name = "lora_aux.decay0", .dtype = "f32", .adapter = "zero", .routers = true},
         {.name = "lora_aux.decay0.01", .dtype = "f32", .decay = 0.01, .adapter = "zero", .routers = true},
-        {.name = "full_amp", .dtype = "bf16", .precision = TN_PRECISION_MIXED},
+        {.name = "full_amp", .dtype = "mixed", .precision = TN_PRECISION_MIXED},
         {.name = "full_pure", .dtype = "bf16", .precision = TN_PRECISION_PURE},
         {.name = "lora.decay0", .dtype = "f32", .adapter = "zero"},
         {.name = "lora.decay0.01", .dtype = "f32", .adapter = "zero", .decay = 0.01},

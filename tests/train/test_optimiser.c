@@ -162,9 +162,9 @@ static void take_step(tn_trainer *t, int64_t i)
  * thread and on two, of experts and of a type whose matrices are turned, in all precisions. */
 START_TEST(a_state_goes_on)
 {
-    static const how runs[] = {{"qwen3_moe", "f32", TN_PRECISION_AUTO, 1},  {"gpt2", "f32", TN_PRECISION_AUTO, 2},
-                               {"qwen3_moe", "bf16", TN_PRECISION_AUTO, 2}, {"gpt2", "bf16", TN_PRECISION_MIXED, 1},
-                               {"qwen3_moe", "bf16", TN_PRECISION_PURE, 1}, {"gpt2", "bf16", TN_PRECISION_PURE, 2}};
+    static const how runs[] = {{"qwen3_moe", "f32", TN_PRECISION_AUTO, 1},   {"gpt2", "f32", TN_PRECISION_AUTO, 2},
+                               {"qwen3_moe", "mixed", TN_PRECISION_AUTO, 2}, {"gpt2", "mixed", TN_PRECISION_MIXED, 1},
+                               {"qwen3_moe", "bf16", TN_PRECISION_PURE, 1},  {"gpt2", "bf16", TN_PRECISION_PURE, 2}};
     enum { BEFORE = 3, ALL = 6 };
     for (size_t n = 0; n < sizeof runs / sizeof *runs; n++) {
         tn_error err = TN_ERROR_INIT;
@@ -224,19 +224,31 @@ static double rounded(double x)
     return (double)tn_bf16_to_f32(tn_f32_to_bf16((float)x));
 }
 
+/* What products read of a weight in mixed precision. */
+static const uint16_t *narrow_of(const tn_model *m, const char *name)
+{
+    const graph *g = m->target.graph;
+    const char *wide = shards_used(m->weights, name, TN_F32);
+    for (size_t i = 0; i < g->twin_count; i++)
+        if (g->twins[i].wide == wide)
+            return (const uint16_t *)(const void *)g->twins[i].narrow;
+    return NULL;
+}
+
 /* An element by hand, over three steps: what is stored in bf16 is rounded once, and what steps are computed with is
- * what is stored; the norm is one in bf16. With masters the weight is theirs, rounded. */
+ * what is stored; the norm is one in bf16. In mixed precision products read what is in f32, rounded. */
 START_TEST(a_step_in_16_bits)
 {
     const char *name = "model.layers.0.self_attn.k_proj.weight";
     for (int pure = 0; pure < 2; pure++) {
         tn_error err = TN_ERROR_INIT;
         tn_model *m;
-        tn_trainer *t = open_as(&(how){"llama", "bf16", pure ? TN_PRECISION_PURE : TN_PRECISION_MIXED, 1}, &m);
+        tn_trainer *t = open_as(
+            pure ? &(how){"llama", "bf16", TN_PRECISION_PURE, 1} : &(how){"llama", "mixed", TN_PRECISION_MIXED, 1}, &m);
         const tn_train_texts all = texts_of(ids, both, 2);
         const tn_train_step step = {.size = sizeof step, .rate = 0.003, .beta1 = 0.75, .beta2 = 0.875, .eps = 1e-6};
-        const uint16_t *w = shards_used(m->weights, name, TN_BF16);
-        double p = (double)tn_bf16_to_f32(w[3]), first = 0, second = 0, norm;
+        const uint16_t *w = pure ? shards_used(m->weights, name, TN_BF16) : narrow_of(m, name);
+        double p = pure ? (double)tn_bf16_to_f32(w[3]) : (double)weights_of(m, name)[3], first = 0, second = 0, norm;
         for (int i = 1; i <= 3; i++) {
             learn(t, &all);
             tn_tensor grad = gradient_of(t, name);
@@ -257,12 +269,67 @@ START_TEST(a_step_in_16_bits)
 }
 END_TEST
 
+/* Products are in bf16, all between them in f32; a weight that the embedding and the head share is trained once, by
+ * what both make of it; and what is written has the types that the checkpoint's files have. */
+START_TEST(mixed_precision)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m;
+    tn_trainer *t = open_as(&(how){"gemma2", "mixed", TN_PRECISION_AUTO, 2}, &m);
+    const graph *g = m->target.graph;
+    const char *name = "model.embed_tokens.weight";
+    int products = 0, norms = 0;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const tn_site *s = &g->sites[i]->site;
+        bool product = s->op == TN_OP_LINEAR || s->op == TN_OP_MLP || s->op == TN_OP_ATTENTION;
+        ck_assert_int_eq(s->meaning[TN_AXIS_DTYPE], product ? TN_BF16 : TN_F32);
+        products += product;
+        norms += s->op == TN_OP_RMS_NORM;
+    }
+    ck_assert_int_gt(products, 0);
+    ck_assert_int_gt(norms, 0);
+    const tn_train_texts all = texts_of(ids, both, 2);
+    const tn_train_step step = {.size = sizeof step, .rate = 1e-4};
+    learn(t, &all);
+    const tn_tensor shared = gradient_of(t, name);
+    const float *rows = shared.data, *weight = weights_of(m, name);
+    int64_t width = shared.shape[1], all_elements = tn_tensor_count(&shared);
+    bool of_head = false;
+    for (int64_t i = all_elements - width; i < all_elements; i++) /* an id that no text has                */
+        of_head |= rows[i] != 0;
+    ck_assert(of_head);
+    const uint16_t *narrow = narrow_of(m, name);
+    ck_assert_ptr_nonnull(narrow);
+    ck_assert_int_eq(tn_trainer_step(t, &step, NULL, &err), TN_OK);
+    char *folder = tempdir_new(), *out = tempdir_path(folder, "trained");
+    ck_assert_msg(tn_trainer_save(t, out, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_model *again = test_model(out, .dtype = "bf16");
+    const uint16_t *saved = shards_used(again->weights, name, TN_BF16);
+    ck_assert_ptr_nonnull(saved);
+    for (int64_t i = 0; i < all_elements; i++) {
+        ck_assert_uint_eq(narrow[i], tn_f32_to_bf16(weight[i]));
+        ck_assert_uint_eq(saved[i], narrow[i]);
+    }
+    tn_trainer_close(t);
+    free(out);
+    tempdir_remove(folder);
+}
+END_TEST
+
 START_TEST(precisions_are_refused)
 {
     tn_error err = TN_ERROR_INIT;
     tn_train_options options = {.size = sizeof options, .precision = TN_PRECISION_MIXED};
     ck_assert_ptr_null(tn_trainer_open(test_model("llama", .dtype = "f32", .training = true), &options, &err));
-    ck_assert_str_eq(err.message, "is opened in f32; open it in bf16 for a precision of 16 bits");
+    suite_expect_in(err.message, "is not how tests/data/models/llama was opened");
+    err = (tn_error)TN_ERROR_INIT;
+    options.precision = TN_PRECISION_PURE;
+    ck_assert_ptr_null(tn_trainer_open(test_model("llama", .dtype = "mixed", .training = true), &options, &err));
+    suite_expect_in(err.message, "in bf16 for pure");
+    err = (tn_error)TN_ERROR_INIT;
+    const tn_model_options untrained = {.size = sizeof untrained, .dtype = "mixed"};
+    ck_assert_ptr_null(tn_model_open("tests/data/models/llama", &untrained, &err));
+    suite_expect_in(err.message, "mixed is for training all weights");
     err = (tn_error)TN_ERROR_INIT;
     options.precision = (tn_precision)7;
     ck_assert_ptr_null(tn_trainer_open(test_model("llama", .dtype = "bf16", .training = true), &options, &err));
@@ -292,7 +359,7 @@ START_TEST(steps_are_refused)
     tn_trainer *t = open_as(&(how){"llama", "f16", TN_PRECISION_PURE, 1}, &half);
     learn(t, &all);
     ck_assert_int_eq(tn_trainer_step(t, &step, NULL, &err), TN_E_USAGE);
-    ck_assert_str_eq(err.message, "parameters are f16; use mixed precision, or bf16");
+    ck_assert_str_eq(err.message, "parameters are f16; open the model in mixed, or in bf16");
     err = (tn_error)TN_ERROR_INIT;
     ck_assert_int_eq(tn_trainer_step(t, &back, NULL, &err), TN_E_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "rate -1"));
@@ -315,6 +382,6 @@ int main(void)
 {
     TCase *tc = suite_open("steps of training", 60);
     suite_add(tc, steps_go_down, what_is_saved_comes_back, a_step_is_adamw, a_state_goes_on, states_that_do_not_fit,
-              a_step_in_16_bits, precisions_are_refused, rates_follow_a_schedule, steps_are_refused);
+              a_step_in_16_bits, mixed_precision, precisions_are_refused, rates_follow_a_schedule, steps_are_refused);
     return suite_run();
 }
