@@ -119,8 +119,8 @@ size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_U
         if (!is_for(p, site) || !is_time(p, site))
             continue;
         cases[count] = p->size;
-        if (graph_is_wide(site) && p->size.tokens > GRAPH_WIDE_TOKENS)
-            cases[count].tokens = GRAPH_WIDE_TOKENS;
+        if (graph_is_wide(site) && p->size.tokens > GRAPH_WIDE_TRIED)
+            cases[count].tokens = GRAPH_WIDE_TRIED;
         count++;
     }
     /* Queries that see all but one, all, and one less than all of what came before them. */

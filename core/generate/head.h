@@ -4,7 +4,7 @@
 
 #include "open/model.h"
 
-enum { HEAD_ROWS = GRAPH_WIDE_TOKENS }; /* of logits that are made at once                          */
+enum { HEAD_ROWS = GRAPH_WIDE_TRIED }; /* of logits that are made at once                          */
 
 typedef struct head {
     const tn_model *model;

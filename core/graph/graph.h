@@ -52,9 +52,10 @@ enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAP
 /* The most tokens (rows times tokens per row) of one call: what kernels plan their scratch for. */
 enum { GRAPH_MAX_TOKENS = 4096 };
 
-/* A LINEAR as wide as a vocabulary is given few rows at once (run/pieces.h): results stay small, and a kernel need not
- * be tried with more. */
-enum { GRAPH_WIDE = 32768, GRAPH_WIDE_TOKENS = 64 };
+/* A LINEAR as wide as a vocabulary is given few rows at once (run/pieces.h), so that results stay small: as many as
+ * kernels are tried with, but on a tape, where gradients lay out its weights anew for each call and calls of that size
+ * are compared before. */
+enum { GRAPH_WIDE = 32768, GRAPH_WIDE_TOKENS = 256, GRAPH_WIDE_TRIED = 64 };
 static inline bool graph_is_wide(const tn_site *site)
 {
     return site->op == TN_OP_LINEAR && site->dim[TN_DIM_OUT] >= GRAPH_WIDE;

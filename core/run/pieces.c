@@ -13,10 +13,10 @@ static void cut(tn_tensor *t, int axis, int64_t all, int64_t begin, int64_t coun
         t->data = (char *)t->data + (size_t)(begin * t->stride[axis]) * tn_dtype_size(t->dtype);
 }
 
-pieces pieces_of(const graph_site *site, const tn_call *call)
+pieces pieces_of(const graph_site *site, const tn_call *call, bool taped)
 {
     const tn_tensor *x = &call->in[0];
-    int64_t allowed = graph_most_tokens(&site->site);
+    int64_t allowed = graph_is_wide(&site->site) && !taped ? GRAPH_WIDE_TRIED : graph_most_tokens(&site->site);
     if (op_tokens(call) <= allowed || call->op == TN_OP_ATTENTION)
         return (pieces){.call = call, .all = 1, .most = 1};
     int axis = x->ndim > 2 && x->shape[0] == 1 ? 1 : 0;

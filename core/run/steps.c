@@ -46,7 +46,7 @@ static void narrow_all(graph_run *r, const tn_site *site, const op_tensor *named
 static void perform_pieces(graph_run *r, const graph_site *site, const tn_call *call)
 {
     tn_call piece;
-    for (pieces p = pieces_of(site, call); pieces_next(&p, &piece);)
+    for (pieces p = pieces_of(site, call, r->tape); pieces_next(&p, &piece);)
         steps_perform(r, site, &piece);
 }
 

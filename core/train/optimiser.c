@@ -63,25 +63,57 @@ static void round_sums(void *ctx, int64_t begin, int64_t end, int32_t thread)
         p->sums[i] = tn_bf16_to_f32(tn_f32_to_bf16(p->sums[i]));
 }
 
-/* In double, one tensor after the other: the same on any number of threads. Norms of gradients in bf16 are bf16, as is
- * theirs. */
+/* The squares of a gradient's elements from `first` on, a sum for each block. */
+enum { NORM_BLOCK = 1 << 14, NORM_BLOCKS = 1024 };
+typedef struct squares {
+    const train_param *p;
+    int64_t first;
+    double sum[NORM_BLOCKS];
+} squares;
+
+static void square_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    squares *s = ctx;
+    (void)thread;
+    for (int64_t block = begin; block < end; block++) {
+        int64_t from = s->first + block * NORM_BLOCK, left = params_count(s->p) - from;
+        double sum = 0;
+        for (int64_t i = 0; i < left && i < NORM_BLOCK; i++)
+            sum += (double)s->p->sums[from + i] * (double)s->p->sums[from + i];
+        s->sum[block] = sum;
+    }
+}
+
+static double squares_of(const train_param *p)
+{
+    squares s = {.p = p};
+    double all = 0;
+    for (int64_t count = params_count(p); s.first < count; s.first += (int64_t)NORM_BLOCK * NORM_BLOCKS) {
+        int64_t blocks = (count - s.first + NORM_BLOCK - 1) / NORM_BLOCK;
+        blocks = blocks < NORM_BLOCKS ? blocks : NORM_BLOCKS;
+        tn_parallel_for(blocks, 1, square_blocks, &s);
+        for (int64_t i = 0; i < blocks; i++)
+            all += s.sum[i];
+    }
+    return all;
+}
+
+/* In double, block after block of one tensor after the other: the same on any number of threads. Norms of gradients in
+ * bf16 are bf16, as is theirs. */
 static double norm_of(const train_params *params, tn_dtype *type)
 {
-    double squares = 0;
+    double sum = 0;
     *type = TN_F32;
     for (size_t i = 0; i < params->count; i++) {
         train_param *p = &params->at[i];
-        double own = 0;
         if (p->read && p->dtype == TN_BF16) {
             *type = TN_BF16;
             tn_parallel_for(params_count(p), 1 << 14, round_sums, p);
         }
-        for (int64_t k = 0; p->read && k < params_count(p); k++)
-            own += (double)p->sums[k] * (double)p->sums[k];
-        own = rounded(sqrt(own), p->dtype);
-        squares += own * own;
+        double own = p->read ? rounded(sqrt(squares_of(p)), p->dtype) : 0;
+        sum += own * own;
     }
-    return rounded(sqrt(squares), *type);
+    return rounded(sqrt(sum), *type);
 }
 
 /* ---- a step ----------------------------------------------------------------------------------------------------- */

@@ -9,13 +9,14 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/structs.h"
+#include "eager/vec.h"
 #include "generate/chunk.h"
 #include "run/guest.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_TOKENS = 4096, HEAD_TOKENS = 64 };
+enum { MAX_TOKENS = 4096, HEAD_TOKENS = GRAPH_WIDE_TOKENS };
 
 struct tn_trainer {
     tn_model *model;
@@ -213,23 +214,26 @@ static int64_t target_of(const tn_train_texts *texts, int64_t text_end, int64_t 
     return token + 1 < text_end ? texts->labels[token + 1] : -100;
 }
 
-/* -log of the label's probability; row becomes the gradient of that divided by the divisor, unless that is 0. In
- * double: one row is a sum of a whole vocabulary. */
+/* -log of the label's probability; row becomes the gradient of that divided by the divisor, unless that is 0. The sum
+ * of a whole vocabulary begins with its largest, and goes on in double. */
 static double cross_entropy(float *row, int64_t vocab, int64_t label, double divisor)
 {
-    double sum = 1, at_label = row[label]; /* that of the largest itself                              */
+    enum { PIECE = 4096 };
+    double sum = 1, at_label = row[label];
     int64_t top = 0;
     for (int64_t i = 1; i < vocab; i++)
         top = row[i] > row[top] ? i : top;
-    double largest = row[top];
-    for (int64_t i = 0; i < vocab; i++) {
-        double weight = exp(row[i] - largest);
-        sum += i == top ? 0 : weight;
-        row[i] = (float)weight;
+    float largest = row[top];
+    row[top] = -INFINITY;
+    for (int64_t i = 0; i < vocab; i += PIECE)
+        sum += (double)vec_exp_sum(row + i, vocab - i < PIECE ? vocab - i : PIECE, largest);
+    row[top] = 1;
+    if (divisor != 0) {
+        double own = (double)row[label] / sum - 1;
+        vec_scale(row, vocab, (float)(1 / (sum * divisor)));
+        row[label] = (float)(own / divisor);
     }
-    for (int64_t i = 0; i < vocab && divisor != 0; i++)
-        row[i] = (float)((row[i] / sum - (i == label)) / divisor);
-    return largest + log(sum) - at_label;
+    return (double)largest + log(sum) - at_label;
 }
 
 /* Rows of logits, and what becomes of each. */

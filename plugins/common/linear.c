@@ -15,10 +15,14 @@ typedef struct linear_memory {
 typedef struct linear_run {
     const linear_layer *layer;
     const tn_tensor *x, *y;
-    int64_t tokens;
+    int64_t tokens, begin, end; /* of many tokens: rows of weights of this region                           */
     linear_memory memory;
     product_queue rows[2]; /* of this block and of the next                                            */
 } linear_run;
+
+/* Rows of weights by many tokens that are a region of their own: of a thread that was asleep when one began nothing is
+ * seen before the next. */
+enum { REGION_ROWS = 16384 };
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -212,8 +216,8 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
         const linear_tokens tokens = {.panel = run->memory.panel, .count = n, .y = y};
         product_queue_reset(&run->rows[(i + 1) % 2], thread);
         product_wait(threads);
-        while (product_take_rows(&run->rows[i % 2], layer->out, threads, &begin, &end))
-            multiply_any(run, &tokens, begin, end, mine);
+        while (product_take_rows(&run->rows[i % 2], run->end - run->begin, threads, &begin, &end))
+            multiply_any(run, &tokens, run->begin + begin, run->begin + end, mine);
     }
 }
 
@@ -232,8 +236,14 @@ void linear_forward(const linear_layer *layer, const tn_tensor *x, const tn_tens
     linear_run run = {.layer = layer, .x = x, .y = y, .tokens = product_tokens(x), .memory = layout(layer, scratch)};
     if (run.tokens == 0)
         return;
-    if (run.tokens * layer->in * layer->out < linear_serial_work)
-        body(&run, 0, 1);
-    else
-        tn_parallel(body, &run);
+    bool few = run.tokens <= layer->kernels.variant->few_tokens;
+    for (run.end = 0; run.end < layer->out; run.begin = run.end) {
+        run.end = few ? layer->out : least(run.begin + REGION_ROWS, layer->out);
+        product_queue_reset(&run.rows[0], 0);
+        product_queue_reset(&run.rows[1], 0);
+        if (run.tokens * layer->in * (run.end - run.begin) < linear_serial_work)
+            body(&run, 0, 1);
+        else
+            tn_parallel(body, &run);
+    }
 }
