@@ -14,8 +14,3 @@ void reserved_free(void *memory, size_t bytes)
     if (memory)
         munmap(memory, bytes);
 }
-
-void reserved_clear(void *memory, size_t bytes)
-{
-    madvise(memory, bytes, MADV_DONTNEED);
-}

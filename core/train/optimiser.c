@@ -171,6 +171,10 @@ static void move(const optimiser *o, const tn_model *model, const train_params *
     u.g = p->sums;
     u.m = o->first + at;
     u.v = o->second + at;
+    if (!p->moved) {
+        params_zero(u.m, p->bytes);
+        params_zero(u.v, p->bytes);
+    }
     params_unlock(params, p);
     tn_parallel_for(params_count(p), 1 << 14, p->dtype == TN_F32 ? update_f32 : update_bf16, &u);
     params_round(params, p);

@@ -138,11 +138,31 @@ void params_close(train_params *p)
     *p = (train_params){0};
 }
 
+/* Memory that was read before it is written to is given twice: a page of zeros that all have, and then one of its own,
+ * of which each processor must be told. */
+static void zero_bytes(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    (void)thread;
+    memset((char *)ctx + begin, 0, (size_t)(end - begin));
+}
+
+void params_zero(void *to, size_t bytes)
+{
+    tn_parallel_for((int64_t)bytes, 1 << 18, zero_bytes, to);
+}
+
+static size_t sums_bytes(const train_param *p)
+{
+    return (size_t)params_count(p) * sizeof(float);
+}
+
 void params_clear(train_params *p)
 {
-    reserved_clear(p->sums, p->bytes + 1);
-    for (size_t i = 0; i < p->count; i++)
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->at[i].read)
+            params_zero(p->at[i].sums, sums_bytes(&p->at[i]));
         p->at[i].read = false;
+    }
 }
 
 /* The parameter that an address lies in. */
@@ -229,7 +249,9 @@ float *params_find(void *ctx, const tn_tensor *t)
     train_param *p = find(all, data);
     if (!p || (p->dtype != t->dtype && data == t->data))
         return NULL;
-    p->read = true;
+    if (!p->met)
+        params_zero(p->sums, sums_bytes(p));
+    p->read = p->met = true;
     return p->sums + (data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
 }
 

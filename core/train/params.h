@@ -13,6 +13,7 @@ typedef struct train_param {
     const graph_twin *twin; /* what products read in its place, or NULL                              */
     float *sums;            /* an element for each of data                                                   */
     bool read;              /* backward asked for it                                                         */
+    bool met;               /* it did so once                                                                */
     bool decays;            /* it is no bias, and of no norm                                                 */
     bool moved;             /* a step has changed it, so that it has moments                                  */
 } train_param;
@@ -32,6 +33,9 @@ typedef struct train_params {
 tn_status params_open(train_params *p, const tn_model *model, tn_error *err);
 void params_close(train_params *p);
 void params_clear(train_params *p);
+
+/* In threads. */
+void params_zero(void *to, size_t bytes);
 
 /* Elements of all that have gradients. */
 static inline int64_t params_count(const train_param *p)
