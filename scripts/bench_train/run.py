@@ -22,11 +22,13 @@ TENON = {"bf16 base": ["--precision", "mixed", "--keep", "all"],
          "bf16 base, layers again": ["--precision", "mixed", "--keep", "layers"],
          "f32": ["--precision", "f32"],
          "all weights, mixed": ["--full", "--precision", "mixed"]}
+# None: full.py beside this file, which trains all weights.
 TORCH = {"bf16 base": ["--mode", "pure"],
          "bf16 base, autocast": ["--mode", "amp"],
          "all bf16": ["--mode", "bf16"],
          "bf16 base, checkpointing": ["--mode", "pure", "--checkpointing"],
-         "f32": ["--mode", "f32"]}
+         "f32": ["--mode", "f32"],
+         "all weights, mixed": None}
 
 
 def arguments():
@@ -88,8 +90,10 @@ class Bench(Files):
         return statistics.median(rates[1:] or rates), memory
 
     def torch(self, model, way):
-        said, memory = run([self.python, self.o.peft, self.folder(model), "--tokens", str(self.o.tokens), "--steps",
-                            str(self.o.steps), "--threads", str(self.o.threads), *TORCH[way]])
+        own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "full.py")
+        said, memory = run([self.python, self.o.peft if TORCH[way] else own, self.folder(model), "--tokens",
+                            str(self.o.tokens), "--steps", str(self.o.steps), "--threads", str(self.o.threads),
+                            *(TORCH[way] or [])])
         return json.loads(said.strip().splitlines()[-1])["tokens_per_second"], memory
 
     def ways(self):
