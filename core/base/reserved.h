@@ -8,4 +8,7 @@
 void *reserved_new(size_t bytes);
 void reserved_free(void *memory, size_t bytes); /* NULL is allowed                                       */
 
+/* Zeros again, and the memory of the whole pages between is given back. */
+void reserved_clear(void *memory, size_t bytes);
+
 #endif

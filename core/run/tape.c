@@ -42,6 +42,11 @@ void tape_close(tape *t)
 void tape_forget(tape *t, size_t mark)
 {
     size_t lines = (t->high + LINE - 1) / LINE;
+    if (t->high > mark + TAPE_MUCH) {
+        reserved_clear(t->gradients + mark, t->high - mark);
+        memset(t->touched + mark / LINE, 0, lines - mark / LINE);
+        return;
+    }
     for (size_t i = mark / LINE; i < lines; i++)
         if (t->touched[i]) {
             memset(t->gradients + i * LINE, 0, LINE);
@@ -153,6 +158,7 @@ tn_status tape_record(tape *t, const graph_site *site, const tn_call *call, tn_e
     tape_call *entry = &t->calls[t->count++];
     *entry = (tape_call){.site = site, .call = *call};
     memcpy(entry->read, call->in, sizeof entry->read);
+    entry->mark = arena_mark(t->arena);
     size_t before = t->high;
     tn_status status = TN_OK;
     for (int32_t i = 0; i < call->in_count; i++)

@@ -11,11 +11,16 @@ typedef struct tape_sums {
     void *ctx;
 } tape_sums;
 
+/* Gradients that take more bytes are given back as memory where they are forgotten: a page that is taken again costs as
+ * much as two that are written to. */
+enum { TAPE_MUCH = 32 << 20 };
+
 /* A call, and its inputs as they were: where they lie, or in a copy where something was written over them. */
 typedef struct tape_call {
     const graph_site *site; /* NULL: a step                                                        */
     tn_call call;
     tn_tensor read[TN_CALL_TENSORS];
+    size_t mark; /* of the arena: what lies behind it came later                                   */
 } tape_call;
 
 /* While a tape runs its arena takes nothing back of what forward calls made (steps_release). The gradient of an element

@@ -299,8 +299,13 @@ static tn_status call_backward(tape *t, const tape_call *entry, tn_error *err)
 tn_status tape_backward(tape *t, size_t count, size_t mark, tn_error *err)
 {
     tn_status status = TN_OK;
-    while (t->count > count && status == TN_OK)
+    while (t->count > count && status == TN_OK) {
         status = call_backward(t, &t->calls[--t->count], err);
+        if (t->high > t->calls[t->count].mark + TAPE_MUCH) { /* what came later has no gradient any more */
+            tape_forget(t, t->calls[t->count].mark);
+            t->high = t->calls[t->count].mark;
+        }
+    }
     arena_release(t->arena, mark);
     return status;
 }
