@@ -114,7 +114,8 @@ graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site 
 graph_site *graph_wrap_site(graph *g, graph_site *inner, tn_op op, tn_error *err);
 /* A step of module on rows of width elements; its meaning is the caller's to fill. */
 graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64_t width, tn_error *err);
-/* The narrow tensor from the wide one. placing.c */
+/* Whose wide tensor has these bytes, or NULL; the narrow tensor from the wide one. placing.c */
+graph_twin *graph_find_twin(const graph *g, const char *data);
 void graph_round_twin(const graph *g, const graph_twin *twin);
 tn_status graph_set_site_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err);
 /* The site with that path; the outer one where a module has two. */

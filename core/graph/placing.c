@@ -190,7 +190,7 @@ bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tenso
 
 /* ---- twins: weights in the type of products, beside those that are trained -------------------------- */
 
-static graph_twin *find_twin(const graph *g, const char *data)
+graph_twin *graph_find_twin(const graph *g, const char *data)
 {
     for (size_t i = g->twin_count; i > 0; i--) { /* what was read last is asked for first                  */
         graph_twin *t = &g->twins[i - 1];
@@ -203,7 +203,7 @@ static graph_twin *find_twin(const graph *g, const char *data)
 void placing_note(graph_builder *b, const tn_tensor *t)
 {
     graph *g = b->graph;
-    if (!g->narrow || b->status != TN_OK || t->dtype != g->dtype || find_twin(g, t->data))
+    if (!g->narrow || b->status != TN_OK || t->dtype != g->dtype || graph_find_twin(g, t->data))
         return;
     if (g->twin_count == g->twin_capacity) {
         size_t capacity = g->twin_capacity ? 2 * g->twin_capacity : 256;
@@ -264,9 +264,9 @@ void placing_narrow(graph_builder *b, const tn_site *site, tn_role role, tn_tens
         tn_tensor *t = &tensors[i];
         if (stays(site, role, t))
             continue;
-        if (!find_twin(b->graph, t->data))
+        if (!graph_find_twin(b->graph, t->data))
             placing_note(b, t);
-        graph_twin *twin = find_twin(b->graph, t->data);
+        graph_twin *twin = graph_find_twin(b->graph, t->data);
         if (!twin || (!twin->narrow && !make_twin(b, site->path, twin)))
             return;
         t->data = twin->narrow +

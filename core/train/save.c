@@ -52,25 +52,16 @@ static bool merge(save *s, tn_tensor *t)
     return copy;
 }
 
-/* What products read of it, in that type; NULL: nothing. */
-static void *narrow_of(const tn_model *model, const tn_tensor *t, tn_dtype type)
-{
-    const graph *g = model->target.graph;
-    for (size_t i = 0; type == g->narrow && i < g->twin_count; i++)
-        if (g->twins[i].wide == t->data && g->twins[i].count == tn_tensor_count(t))
-            return g->twins[i].narrow;
-    return NULL;
-}
-
 /* In the type that the file has, of a model that is in f32 to be trained. False: out of memory. */
 static bool round_as(save *s, tn_dtype file, tn_tensor *t)
 {
     int64_t count = tn_tensor_count(t);
     if (!s->model->narrow || t->dtype != TN_F32 || (file != TN_BF16 && file != TN_F16))
         return true;
-    void *narrow = narrow_of(s->model, t, file);
-    if (narrow) {
-        *t = tn_tensor_dense(narrow, file, t->ndim, t->shape);
+    const graph *g = s->model->target.graph;
+    const graph_twin *twin = file == g->narrow ? graph_find_twin(g, t->data) : NULL;
+    if (twin && twin->narrow && twin->wide == t->data && twin->count == count) { /* what products read of it */
+        *t = tn_tensor_dense(twin->narrow, file, t->ndim, t->shape);
         return true;
     }
     void *copy = s->merged[s->count] = malloc((size_t)count * tn_dtype_size(file) + 1);

@@ -58,8 +58,8 @@ static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
     return status;
 }
 
-/* While it is trained in mixed precision an adapter's factors act in the model's type, as under autocast, else in f32.
- */
+/* An adapter's factors act in f32, but while they are trained in mixed precision in the model's type, as autocast has
+ * it. */
 static void round_factors(const tn_model *model, bool rounded)
 {
     const graph *g = model->target.graph;

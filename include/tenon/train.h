@@ -101,8 +101,8 @@ typedef struct tn_train_step {
 
 /* Changes the parameters that have gradients, which become zero; norm (may be NULL) receives that of the gradients
  * before they were cut. The model's weights in memory change, its files do not; sessions go on with what they have in
- * their caches. TN_E_USAGE, and nothing changes: parameters are f16, or a kernel keeps weights
- * packed. Where norm is no number it is TN_E_VERIFY, and nothing changes. [one thread] */
+ * their caches. TN_E_USAGE, and nothing changes: parameters are f16, or a kernel keeps weights packed. Where norm is no
+ * number it is TN_E_VERIFY, and nothing changes. [one thread] */
 TN_API tn_status tn_trainer_step(tn_trainer *trainer, const tn_train_step *step, double *norm, tn_error *err);
 
 /* Writes a checkpoint with the weights as they are now, in the type that the model computes with (in mixed precision:

@@ -278,6 +278,34 @@ START_TEST(layers_again_have_the_same_bits)
 }
 END_TEST
 
+/* So many tokens that memory of gradients is given back on the way: the same bits as layer by layer, where little is;
+ * and again in what was given back. */
+START_TEST(gradients_are_given_back_on_the_way)
+{
+    enum { LONG = 128, TEXTS = 32 };
+    static const struct {
+        const char *name, *dtype;
+    } models[] = {{"llama", "f32"}, {"llama", "mixed"}, {"gemma3n_text", "f32"}, {"qwen3_next", "f32"}};
+    static int64_t many[LONG * TEXTS], lengths[TEXTS];
+    for (int64_t i = 0; i < LONG * TEXTS; i++) {
+        many[i] = 3 + i * 7 % 37;
+        lengths[i / LONG] = LONG;
+    }
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        tn_model *m = test_model(models[i].name, .dtype = models[i].dtype, .training = true);
+        tn_trainer *all = open_keeping(m, TN_KEEP_ALL, 0), *again = open_keeping(m, TN_KEEP_LAYERS, 0);
+        const tn_train_texts texts = texts_of(many, lengths, TEXTS);
+        for (int k = 0; k < 2; k++) {
+            tn_train_loss a = learn(all, &texts), b = learn(again, &texts);
+            ck_assert_double_eq(a.loss, b.loss);
+            expect_all_same(m, all, again, models[i].name);
+        }
+        tn_trainer_close(all);
+        tn_trainer_close(again);
+    }
+}
+END_TEST
+
 START_TEST(layers_are_kept_while_they_fit)
 {
     tn_model *m = test_model("gemma3n_text", .dtype = "f32", .training = true);
@@ -406,7 +434,7 @@ int main(void)
     TCase *tc = suite_open("gradients of whole models", 60);
     suite_add(tc, texts_together_are_texts_apart, calls_add_up_until_they_are_cleared, what_does_not_count,
               padding_learns_nothing, threads_change_nothing, evaluating_is_the_loss_alone, routers_have_a_loss,
-              layers_again_have_the_same_bits, layers_are_kept_while_they_fit, large_calls_are_checked,
-              parts_have_their_kernels, what_is_refused);
+              layers_again_have_the_same_bits, gradients_are_given_back_on_the_way, layers_are_kept_while_they_fit,
+              large_calls_are_checked, parts_have_their_kernels, what_is_refused);
     return suite_run();
 }
