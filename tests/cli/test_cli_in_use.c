@@ -72,7 +72,7 @@ static void expect_end(program *p, const char *want, const char *when)
     ck_assert_int_ge(pread(p->err, err, sizeof err - 1, 0), 0);
     ck_assert_msg(status == 0, "%s: status %d: %s", when, status, err);
     ck_assert_msg(strcmp(p->text, want) == 0, "%s: '%s', not '%s'", when, p->text, want);
-    ck_assert_msg(!strstr(err, "warning"), "%s: %s", when, err);
+    ck_assert_msg(!process_warning(err), "%s: %s", when, err);
     close(p->out);
     close(p->err);
 }

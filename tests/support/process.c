@@ -150,9 +150,18 @@ void process_free(process_result *result)
     *result = (process_result){0};
 }
 
+static const char busy[] = "tenon: warning: other programs had the processors while kernels were checked: ";
+
+const char *process_warning(const char *err)
+{
+    const char *line = strstr(err, "tenon: warning: ");
+    while (line && strncmp(line, busy, strlen(busy)) == 0)
+        line = strstr(line + 1, "tenon: warning: ");
+    return line;
+}
+
 const char *process_said(const process_result *r)
 {
-    static const char busy[] = "tenon: warning: other programs had the processors while kernels were checked: ";
     char line[256] = "";
     const char *why = tn_trial_unfiltered();
     if (why)

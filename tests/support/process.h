@@ -34,6 +34,9 @@ void process_free(process_result *result);
  * threads of a kernel never met in its check. In r, which stays the caller's. */
 const char *process_said(const process_result *r);
 
+/* The first line of what it said on stderr that is a warning, but for that of a busy machine; NULL: there is none. */
+const char *process_warning(const char *err);
+
 /* Aborts the test unless the program ended with this status, printed nothing on stdout, and one line on stderr that
  * begins with "tenon: " and holds every word (until NULL). */
 void process_expect_error(process_result r, int status, ...) __attribute__((sentinel));
