@@ -83,6 +83,9 @@ CLI_SRC := $(wildcard cli/*.c)
 HTTP := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 SERVE_SRC := $(if $(HTTP),$(wildcard serve/*.c))
 SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input serve digest)
+# What speaks MPI lies in a folder of its own beside the plugins; without MPI it is not built.
+MPI := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
+MPI_LIB := $(if $(MPI),$(BUILD)/plugins/mpi/open_mpi.so)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
 
@@ -94,7 +97,7 @@ PROGRAM := $(BUILD)/tenon
 
 SERVER := $(if $(SERVE_SRC),$(BUILD)/tenon-serve)
 
-all: $(LIB) $(PROGRAM) $(SERVER) $(PLUGINS) ## the library, the program and the plugins, in build/
+all: $(LIB) $(PROGRAM) $(SERVER) $(PLUGINS) $(MPI_LIB) ## the library, the program and the plugins, in build/
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -161,6 +164,12 @@ $(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c))
 	@chmod go-w $$@ $$(@D) $$(ABOVE)
 endef
 $(foreach d,$(PLUGIN_DIRS),$(eval $(call plugin_rule,$(d))))
+
+$(BUILD)/plugins/mpi/open_mpi.so: plugins/mpi/open_mpi/open_mpi.c $(BUILD)/flags | $(LIB)
+	@mkdir -p $(@D)
+	$(call say,link    )
+	$(Q)$(LINK) $(filter-out -MMD -MP,$(BASE)) $(HARDEN) $(CFLAGS) -shared $(HARDEN_LINK) -o $@ $< -L$(BUILD) -ltenon $(shell pkg-config --cflags --libs ompi-c) -Wl,-rpath,'$$ORIGIN/../..' -Wl,-rpath,'$$ORIGIN/../../..'
+	@chmod go-w $@ $(@D)
 
 # ---- what people ask for ----------------------------------------------------------------------
 

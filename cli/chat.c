@@ -3,6 +3,7 @@
 #include "conversation.h"
 #include "held.h"
 #include "line.h"
+#include "ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -412,6 +413,7 @@ static tn_status run_chat(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    PARALLEL_OPTIONS,
     {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
     {OPT_PROMPT, "prompt", "QUESTION", 'p', OPTION_TEXT, 0, 0, "another way to give QUESTION"},
     CONVERSATION_OPTIONS,

@@ -127,6 +127,8 @@ typedef enum option_id {
     OPT_TRAIN_ON_PROMPT,
     OPT_JOIN,
     OPT_SKIP_BAD,
+    OPT_PARALLEL,
+    OPT_PATIENCE,
     OPT_COUNT
 } option_id;
 
@@ -290,6 +292,10 @@ void print_clean(FILE *to, const char *text, bool one_line);           /* one_li
 const char *bytes_text(double bytes, char buffer[32]);
 const char *seconds_text(double seconds, char buffer[32]); /* "5.31 ms" or "1.02 s"              */
 double seconds_now(void);
+
+/* Another process of those that were started together says what there is to say: notes, progress and errors are not
+ * printed. */
+extern bool ranks_silent;
 
 /* A line on stderr, unless --quiet. */
 void note(const options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
 /* tenon logits: one pass over a batch of token ids; logits and hidden states go to a .safetensors file. */
 #include "cli.h"
 #include "logits_media.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -217,6 +218,7 @@ static const option_spec own_options[] = {
     {OPT_HIDDEN, "hidden", NULL, 0, OPTION_FLAG, 0, 0, "write hidden.0, hidden.1, ... as well"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    PARALLEL_OPTIONS,
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
 };
 

@@ -1,6 +1,7 @@
 /* The program `tenon`: finds the sub-command, runs it, reports its error in one line and turns it into an exit status.
  */
 #include "cli.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -111,6 +112,7 @@ static tn_status run_program(const command *c, int argc, char **argv, tn_error *
 static tn_status run_command(const command *c, int argc, char **argv, tn_error *err)
 {
     options o = {.command = c, .all = commands};
+    ranks_silent = ranks_own() > 0 && ranks_can(c);
     if (wants_help(argc, argv)) {
         help_command(stdout, c);
         return write_flush(err);
@@ -121,7 +123,9 @@ static tn_status run_command(const command *c, int argc, char **argv, tn_error *
     } else if (status == TN_OK && c->program) {
         status = run_program(c, argc, argv, err);
     } else if (status == TN_OK) {
-        status = c->run(&o, err);
+        status = ranks_check(&o, err);
+        if (status == TN_OK)
+            status = option_given(&o, OPT_PARALLEL) && ranks_own() > 0 ? ranks_follow(&o, err) : c->run(&o, err);
         if (status == TN_OK)
             status = write_flush(err);
     }
@@ -198,6 +202,8 @@ int main(int argc, char **argv)
     if (status == TN_E_CANCELLED)
         return ending_status(130); /* what a shell reports of a program that Ctrl-C ended */
     fflush(stdout);
+    if (ranks_silent)
+        return ending_status(status < 0 && status > TN_E_CANCELLED ? -status : 1);
     fputs("tenon: ", stderr);
     print_clean(stderr, err.where, true);
     fputs(err.where[0] ? ": " : "", stderr);

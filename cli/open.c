@@ -156,8 +156,8 @@ static bool needs_plugins(const workspace *w)
 {
     const char *device = tn_config_device(w->config), *cpu = "cpu";
     bool own = strcmp(device, "auto") == 0 || (strncmp(device, cpu, 3) == 0 && (!device[3] || device[3] == ':'));
-    return w->options->command->of_plugins || !is_none(tn_config_kernels(w->config)) || !own ||
-           !is_none(option_text(w->options, OPT_AGAINST, "none"));
+    return w->options->command->of_plugins || option_given(w->options, OPT_PARALLEL) ||
+           !is_none(tn_config_kernels(w->config)) || !own || !is_none(option_text(w->options, OPT_AGAINST, "none"));
 }
 
 /* An error about what the file says names the file and its key, too. */
@@ -272,7 +272,8 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     if (status)
         return device_error(w, err);
     /* Broken ones with --quiet, too: without their kernels sums round otherwise. */
-    list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
+    if (!ranks_silent)
+        list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     tn_model_options options = {.size = sizeof options,
                                 .dtype = w->dtype ? w->dtype : o->text[OPT_DTYPE],
                                 .device = tn_config_device(w->config),
@@ -283,7 +284,9 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .lora = w->lora,
                                 .dequantise = option_given(o, OPT_DEQUANTISE),
                                 .adapter = w->adapter ? w->adapter : o->text[OPT_ADAPTER],
-                                .applying = w->progress.enabled ? on_apply : NULL};
+                                .applying = w->progress.enabled ? on_apply : NULL,
+                                .parallel = o->text[OPT_PARALLEL],
+                                .patience = (double)option_integer(o, OPT_PATIENCE, 0)};
     progress_start(&w->progress, o);
     w->model = tn_model_open(folder, &options, err);
     progress_clear(&w->progress);

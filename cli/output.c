@@ -265,9 +265,13 @@ double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+bool ranks_silent;
+
 void note(const options *o, const char *format, ...)
 {
     /* A warning is about what comes out: --quiet leaves those. */
+    if (ranks_silent)
+        return;
     if (option_given(o, OPT_QUIET) && strncmp(format, WARNING, strlen(WARNING)) != 0)
         return;
     char *line = NULL;

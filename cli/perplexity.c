@@ -1,6 +1,7 @@
 /* tenon perplexity: how well a model predicts a text. The text is cut into windows of N tokens; each predicts its N
  * following tokens from those before them in the window, so that every token but the first counts once. */
 #include "cli.h"
+#include "ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -131,6 +132,7 @@ static const option_spec own_options[] = {
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "tokens of a window; default 256"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    PARALLEL_OPTIONS,
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a line"},
 };

@@ -22,7 +22,8 @@ int progress_columns(int fd)
 
 void progress_start(progress *p, const options *o)
 {
-    *p = (progress){.enabled = isatty(STDERR_FILENO) && !option_given(o, OPT_QUIET), .started = seconds_now()};
+    *p = (progress){.enabled = isatty(STDERR_FILENO) && !option_given(o, OPT_QUIET) && !ranks_silent,
+                    .started = seconds_now()};
 }
 
 /* ---- Ctrl-C ----------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "answer.h"
 #include "conversation.h"
 #include "logprobs.h"
+#include "ranks.h"
 #include "schema.h"
 
 #include <errno.h>
@@ -408,6 +409,7 @@ static tn_status run_run(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    PARALLEL_OPTIONS,
     {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
     {OPT_PROMPT, "prompt", "PROMPT", 'p', OPTION_TEXT, 0, 0, "another way to give PROMPT"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},

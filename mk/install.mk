@@ -24,6 +24,7 @@ install: all ## installs what is built below DESTDIR, into PREFIX, LIBDIR and SY
 	install -m 755 $(PROGRAM) $(SERVER) $(TO)/bin
 	install -m 644 include/tenon/*.h $(TO)/include/tenon
 	install -m 755 $(PLUGINS) $(LIB_TO)/tenon/plugins
+	$(if $(MPI_LIB),install -d $(LIB_TO)/tenon/plugins/mpi && install -m 755 $(MPI_LIB) $(LIB_TO)/tenon/plugins/mpi)
 	install -m 644 docs/tenon.1 $(TO)/share/man/man1
 	$(if $(SERVER),ln -sf tenon.1 $(TO)/share/man/man1/tenon-serve.1)
 	install -m 644 conf/completion/tenon.bash $(TO)/$(COMPLETION_BASH)
@@ -40,10 +41,10 @@ install: all ## installs what is built below DESTDIR, into PREFIX, LIBDIR and SY
 
 uninstall: ## removes what install put there; other plugins and an edited kernels.json stay
 	cd $(TO) && rm -rf include/tenon $(DOC) && rm -f bin/tenon bin/tenon-serve share/man/man1/tenon.1 share/man/man1/tenon-serve.1 $(COMPLETION_BASH) $(COMPLETION_ZSH)
-	cd $(LIB_TO) && rm -f libtenon.so* pkgconfig/tenon.pc $(addprefix tenon/plugins/,$(notdir $(PLUGINS)))
+	cd $(LIB_TO) && rm -f libtenon.so* pkgconfig/tenon.pc $(addprefix tenon/plugins/,$(notdir $(PLUGINS)) mpi/open_mpi.so)
 	rm -f $(CONF_TO)/kernels.json.new
 	$(OUR_CONF) | cmp -s - $(CONF_TO)/kernels.json && rm -f $(CONF_TO)/kernels.json || :
-	-rmdir $(LIB_TO)/tenon/plugins $(LIB_TO)/tenon $(CONF_TO) 2>/dev/null
+	-rmdir $(LIB_TO)/tenon/plugins/mpi $(LIB_TO)/tenon/plugins $(LIB_TO)/tenon $(CONF_TO) 2>/dev/null
 
 # By the time and the modes of the commit, whatever the settings of git and the mask of new files are here.
 DIST := $(BUILD)/tenon-$(VERSION).tar.gz

@@ -185,7 +185,7 @@ HAS_AMX := $(filter amx_bf16,$(CPU_FLAGS))
 # over failures, of requests, too: its library and theirs both want to come first; extreme weights and shadows of the program, which
 # others try; what the kernels compute on the simulated NPU (test_ascend and test_ascend_steps run models on it); and
 # under AddressSanitizer the soak, which takes ten minutes there and looks at resident memory. ascend.so brings a device
-# and no kernels. BRIEF: models as under the sanitizers, each twelfth made-up case, no made-up sites of plugins.
+# and mpi.so a group, and no kernels. BRIEF: models as under the sanitizers, each twelfth made-up case, no made-up sites of plugins.
 TOOL := $(BUILD)/tests
 FEWER := $(or $(SANITIZE),$(BRIEF))
 EVERY_MADE_UP := $(if $(BRIEF),12,$(if $(SANITIZE),4))
@@ -206,6 +206,8 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   '$(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
+  '$(TOOL)/check_models --parallel tensor=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
+  '$(TOOL)/check_models --parallel tensor=3 --config tests/data/unchecked.json $(SOME_MODELS)' \
   '$(TOOL)/check_training $(if $(FEWER),$(SOME_MODELS),tests/data/models) --differences' \
   $(if $(wildcard ../shared/training),'$(TOOL)/check_training --formats ../shared/training/formats.json') \
   $(if $(wildcard ../shared/training),$(if $(BRIEF),,'$(TOOL)/check_training ../shared/training/cases ../shared/training/gradients --kernels none --kernels auto')) \
@@ -214,7 +216,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(if $(findstring address,$(SANITIZE))$(filter soak,$(WITHOUT)),,'$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins') \
   '$(TOOL)/check_models --hidden tests/data/models/gemma3n_text' \
   $(foreach t,$(call longest_first,$(TESTS) $(TEST_SCRIPTS)),'$t') \
-  $(if $(BRIEF),,$(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p'))
+  $(if $(BRIEF),,$(foreach p,$(filter-out %/ascend.so %/mpi.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p'))
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 

@@ -51,6 +51,8 @@ program chromium           chromium       chromium              chromium    chro
 program clang              clang          clang                 clang       clang            clang
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
 program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck
+program mpicc              libopenmpi-dev openmpi-devel         openmpi     openmpi4-devel   openmpi-dev
+program mpirun             openmpi-bin    openmpi               openmpi     openmpi4         openmpi
 program llvm-cov           llvm           llvm                  llvm        llvm             llvm
 program python3-config     python3-dev    python3-devel         python      python3-devel    python3-dev
 module  ensurepip          python3-venv   python3               python      python3          python3

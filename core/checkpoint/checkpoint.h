@@ -27,6 +27,9 @@ config_file *gguf_config_read(const struct gguf *file, tn_error *err);
 
 void config_close(config_file *file);
 
+/* A hash (base/hash.h) of what it says, in whatever order and layout; 0: out of memory. */
+uint64_t config_hash(const config_file *file);
+
 /* An object inside the file, and where the first error goes: after it (*status is then not TN_OK) every function below
  * finds nothing, so that reading is one call a line and status is looked at once. It may be the status of what is built
  * meanwhile. Errors name file and key. Values that are null count as absent. */

@@ -1,6 +1,7 @@
 /* config.json: the only reader of it. */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json_infinity.h"
 
 #include <inttypes.h>
@@ -29,6 +30,14 @@ struct config_file {
     config_node *nodes; /* the root is the last one */
     config_node *root;
 };
+
+uint64_t config_hash(const config_file *file)
+{
+    char *text = json_dumps(file->json, JSON_SORT_KEYS | JSON_COMPACT);
+    uint64_t hash = text ? hash_bytes(HASH_START, text, strlen(text)) : 0;
+    free(text);
+    return hash;
+}
 
 static config_node *add_node(config_file *file, const config_node *parent, const char *key, const json_t *object)
 {

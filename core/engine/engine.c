@@ -25,6 +25,8 @@ static tn_status check_model(const tn_model *model, const model_shape *shape, tn
         return tn_fail(err, TN_E_INPUT, model->folder,
                        "is a model whose prompts see those behind them, which are not "
                        "computed in pieces");
+    if (model->group)
+        return tn_fail(err, TN_E_USAGE, "parallel", "many texts at once are not computed over ranks; use sessions");
     return TN_OK;
 }
 

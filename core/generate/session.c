@@ -3,6 +3,7 @@
 #include "generate/session.h"
 
 #include "base/structs.h"
+#include "generate/ranks.h"
 #include "generate/session_state.h"
 
 #include <stdlib.h>
@@ -175,8 +176,12 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         status = check_head(s, err);
     if (status == TN_OK)
         status = session_check(s, &batch, err);
+    if (status == TN_OK)
+        status = ranks_run(s, &batch, &outputs, progress, err);
     if (status != TN_OK)
         return status;
+    ranks_asked asked = {s, progress, ctx, err};
+    bool asks = s->model->group && s->model->group->end.rank == 0 && progress;
     int32_t limit = threads_limit(s->threads);
     status = begin_media(s, &batch, &outputs, err);
     if (status == TN_OK)
@@ -184,11 +189,13 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
     if (status == TN_OK && past_restarts(&s->past, s->columns, batch.tokens))
         status = run_past(s, err);
     if (status == TN_OK)
-        status = run_chunks(s, &batch, batch.tokens, &outputs, progress, ctx, err);
+        status = run_chunks(s, &batch, batch.tokens, &outputs, asks ? ranks_ask : progress, asks ? &asked : ctx, err);
     if (status == TN_OK)
         status = device_sync(s->model->target.device, err);
     media_end(&s->media);
     threads_limit(limit);
+    if (s->model->group && status != TN_OK && status != TN_E_CANCELLED && status != TN_E_VERIFY)
+        s->model->group->failed = true; /* the others are in the midst of it                           */
     return model_files_check(s->model, status, err);
 }
 
@@ -262,7 +269,9 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (s->chunk > GRAPH_MAX_TOKENS / s->rows)
         s->chunk = GRAPH_MAX_TOKENS / s->rows;
     model->target.session_count++;
-    tn_status status = model_check_calls(model, s->rows, s->chunk, s->context, err);
+    tn_status status = ranks_new(s, &o, err);
+    if (status == TN_OK)
+        status = model_check_calls(model, s->rows, s->chunk, s->context, err);
     if (status == TN_OK)
         status = cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK && o.whole_cache)
@@ -282,6 +291,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (status == TN_OK)
         status = size_arena(s, err);
     guest_watch_open(&s->watch, model->target.device, model->target.graph);
+    status = parallel_agree(model, status, err);
     if (status != TN_OK) {
         tn_session_free(s);
         return NULL;
@@ -293,6 +303,7 @@ void tn_session_free(tn_session *s)
 {
     if (!s)
         return;
+    ranks_order(s, ORDER_FREE, 0);
     device_sync(s->model->target.device, NULL);
     guest_watch_close(&s->watch);
     arena_close(&s->arena);
@@ -303,6 +314,7 @@ void tn_session_free(tn_session *s)
     past_close(&s->past);
     head_close(&s->head);
     free(s->first);
+    free(s->discard);
     s->model->target.session_count--;
     model_calls_done(s->model);
     free(s);
@@ -312,6 +324,7 @@ void tn_session_reset(tn_session *s)
 {
     if (!s)
         return;
+    ranks_order(s, ORDER_RESET, 0);
     cache_reset(&s->cache);
     media_reset(&s->media);
     s->columns = s->mutual_end = s->past.count = 0;
@@ -342,6 +355,7 @@ tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
 {
     if (!s)
         return structs_missing("session", err);
+    ranks_order(s, ORDER_REWIND, length);
     int64_t now = cache_length(&s->cache);
     if (s->rows != 1 || s->columns != now)
         return tn_fail(err, TN_E_USAGE, "session", "only a session of one row without padding goes back");

@@ -18,6 +18,8 @@ typedef struct chunk_sink {
 static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
 {
     chunk_sink *sink = ctx;
+    if (sink->s->discard)
+        return;
     int64_t width = sink->s->shape->hidden, state = index - sink->s->shape->states_behind;
     if (state < 0 || !sink->outputs->hidden[state])
         return;
@@ -52,15 +54,16 @@ static void run_head(graph_run *r, chunk_sink *sink)
     for (int64_t b = 0; logits && b < s->rows; b++)
         for (int64_t t = 0; t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
             int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
-            float *to = logits + (b * sink->all_tokens + sink->begin + t) * vocab;
+            float *to = s->discard ? s->discard : logits + (b * sink->all_tokens + sink->begin + t) * vocab;
             head_block(&s->head, r, b * tokens + t, count, to);
             check_logits(r, sink, b, t, count, to);
         }
     for (int64_t b = 0; last && b < s->rows; b++)
         head_move(&s->head, r, b * tokens + tokens - 1, b);
     for (int64_t b = 0; last && b < s->rows && r->status == TN_OK; b += HEAD_ROWS)
-        head_block(&s->head, r, b, s->rows - b < HEAD_ROWS ? s->rows - b : HEAD_ROWS, last + b * vocab);
-    for (int64_t b = 0; last && b < s->rows; b++)
+        head_block(&s->head, r, b, s->rows - b < HEAD_ROWS ? s->rows - b : HEAD_ROWS,
+                   s->discard ? s->discard : last + b * vocab);
+    for (int64_t b = 0; last && !s->discard && b < s->rows; b++)
         check_logits(r, sink, b, sink->tokens - 1, 1, last + b * vocab);
 }
 

@@ -29,6 +29,8 @@ struct tn_session {
     session_past past;
     chunk_inputs in; /* of one chunk                                                             */
     head head;
+    int64_t number; /* of a parallel model: which session it is                                     */
+    float *discard; /* on ranks but 0: room for logits that nobody wants (ranks.c); NULL: results are given */
 };
 
 /* session_chunk.c: the chunk of the call that begins at token begin: count tokens of each row, whose rows are stride

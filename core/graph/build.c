@@ -150,10 +150,15 @@ bool build_has_shape(graph_builder *b, const graph_module *module, const char *n
 
 /* ---- quantised weights ------------------------------------------------------------------------- */
 
+static bool has_beside(const shards_parts *parts)
+{
+    return parts->scale.dtype || parts->zero.dtype || parts->group.dtype;
+}
+
 /* Remembers what belongs to codes, which are known by where they lie. */
 static void remember(graph_builder *b, const void *data, const shards_parts *parts)
 {
-    if (!parts->scale.dtype && !parts->zero.dtype && !parts->group.dtype)
+    if (!has_beside(parts))
         return;
     if (b->quantised_count == b->quantised_capacity) {
         size_t capacity = b->quantised_capacity ? 2 * b->quantised_capacity : 256;
@@ -273,6 +278,42 @@ static bool is_quantised(const tn_tensor *t)
     return blocks_is_quantised(t->dtype) && t->ndim == 2;
 }
 
+/* As a whole, but for what is taken in ranges as it lies. */
+static bool bring(graph_builder *b, const char *full, tn_dtype dtype, const build_form *form, tn_tensor *t)
+{
+    if (is_quantised(t))
+        return place_quantised(b, full, form, t);
+    if (form->turned)
+        return placing_turned(b, full, dtype, t);
+    return form->ranges || placing_tensor(b, full, dtype, false, t);
+}
+
+int64_t build_ranges_rows(const build_ranges *ranges)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < ranges->count; i++)
+        rows += ranges->at[i].rows;
+    return rows;
+}
+
+static bool take_ranges(graph_builder *b, const char *full, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t)
+{
+    const shards_parts parts = parts_of(b, t);
+    bool beside = has_beside(&parts);
+    if (!is_quantised(t) || (!beside && ranges->count > 1))
+        return placing_ranges(b, full, is_quantised(t) ? t->dtype : dtype, ranges, t);
+    if (ranges->count > 1) {
+        build_fail(
+            b, TN_E_INPUT, full,
+            "is quantised (%s) and holds several projections, whose scales lie apart, which is not cut over ranks; "
+            "open it with --dequantise",
+            tn_dtype_name(t->dtype));
+        return false;
+    }
+    *t = build_rows(b, t, ranges->at[0].first, ranges->at[0].rows);
+    return b->status == TN_OK;
+}
+
 /* Brings the file's tensor called full to where the device computes, as module's. What several modules have counts with
  * the first. */
 static bool place(graph_builder *b, graph_module *module, const char *full, tn_dtype dtype, const build_form *form,
@@ -282,11 +323,9 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     b->done_bytes += again ? 0 : (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
-    else if (is_quantised(out)
-                 ? !place_quantised(b, full, form, out)
-                 : !(form->turned ? placing_turned(b, full, dtype, out) : placing_tensor(b, full, dtype, false, out)))
+    else if (!bring(b, full, dtype, form, out) || (form->ranges && !take_ranges(b, full, dtype, form->ranges, out)))
         return false;
-    shards_take(b->weights, full, out->data, form->turned ? TN_DTYPE_NONE : out->dtype);
+    shards_take(b->weights, full, out->data, form->turned || form->ranges ? TN_DTYPE_NONE : out->dtype);
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
         build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
         return false;
@@ -346,7 +385,7 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
     }
     if (form->file)
         *out = tn_tensor_dense(out->data, out->dtype, ndim, want);
-    const void *placed = form->turned ? NULL : shards_used(b->weights, full, dtype);
+    const void *placed = form->turned || form->ranges ? NULL : shards_used(b->weights, full, dtype);
     if (placed) /* one copy for all                                                               */
         *out = tn_tensor_dense((void *)(uintptr_t)placed, dtype, ndim, shape);
     else if (!place(b, module, full, dtype, form, ndim, shape, out))

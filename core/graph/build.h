@@ -44,6 +44,7 @@ typedef struct graph_builder {
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
+    struct group *group;       /* the ranks that the model is cut over, or NULL                              */
     bool dequantise;           /* quantised weights are copied as values of dtype                           */
     bool whole_prompt;         /* tokens of a prompt see all of it, by what is around the model            */
     bool base;                 /* config.json names the base class, which has no head                       */
@@ -75,14 +76,26 @@ bool build_number(graph_builder *b, graph_module *module, const char *name, int3
 /* Does the device perform the step in the model's dtype? For what a model may do without. */
 bool build_performs(const graph_builder *b, tn_op op);
 
+/* Some of the first dimension of a tensor (once it is turned), one range behind the other. */
+enum { BUILD_RANGES = 3 };
+typedef struct build_ranges {
+    int32_t count;
+    struct build_range {
+        int64_t first, rows;
+    } at[BUILD_RANGES];
+} build_ranges;
+int64_t build_ranges_rows(const build_ranges *ranges);
+
 /* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's); with its last two dimensions
  * changed over: the file has them in the other order, shape is that of the result; or, before that, seen with other
- * dimensions than those of the file, which are file (NULL: they are the same). */
+ * dimensions than those of the file, which are file (NULL: they are the same). shape is that of the file's whole, also
+ * where only ranges of it are taken. */
 typedef struct build_form {
     tn_dtype dtype;
     bool turned;
     int32_t file_ndim;
     const int64_t *file;
+    const build_ranges *ranges;
 } build_form;
 bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                      const build_form *form, tn_tensor *out);

@@ -65,6 +65,12 @@ static inline int64_t graph_most_tokens(const tn_site *site)
     return graph_is_wide(site) ? GRAPH_WIDE_TOKENS : GRAPH_MAX_TOKENS;
 }
 
+/* What of a site's rows, heads or channels is this rank's. group NULL: all. */
+typedef struct graph_cut {
+    struct group *group;
+    int64_t total, unit; /* dealt out in whole units (group.h)                                           */
+} graph_cut;
+
 struct graph_site {
     tn_site site; /* what kernels see                                                            */
     size_t index; /* in graph order: an outer site comes before those inside it                  */
@@ -72,9 +78,14 @@ struct graph_site {
     graph_site *outer;             /* the enclosing site that a kernel may take instead, or NULL             */
     graph_site *part[GRAPH_PARTS]; /* sites that a composed operation is made of, or NULL, see below */
     graph_binding bound;
-    const char *declined;  /* why no kernel may have it; NULL: one may                                */
-    const char *unadapted; /* why no adapter can be around it; NULL: one can                           */
-    bool lacking;          /* nothing performs it: what it needs is not there (lacks.h)                */
+    const char *declined;                 /* why no kernel may have it; NULL: one may                                */
+    const char *unadapted;                /* why no adapter can be around it; NULL: one can                           */
+    bool lacking;                         /* nothing performs it: what it needs is not there (lacks.h)                */
+    graph_site *product[GRAPH_PARTS - 1]; /* of experts that are cut: GROUPED_MATMULs by GRAPH_PART_GATE and so on */
+    graph_cut cut;  /* LINEAR, GROUPED_MATMUL: of what they give; MLP, MOE_EXPERTS: of what is in their midst,
+                       and they are performed part by part, as is a MOE_BLOCK around such a one */
+    bool stays_cut; /* nobody joins what it gives but its caller                               */
+    bool by_parts;  /* the parts' weights are cut: it is no operation of its own                   */
 };
 
 /* A step between the contracts that has numbers or an activation of its own. No kernel takes it, so it is no site of

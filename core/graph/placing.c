@@ -144,6 +144,33 @@ bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool cop
     return placing_end(b, &p);
 }
 
+bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t)
+{
+    int64_t rows = build_ranges_rows(ranges), width = t->shape[0] > 0 ? tn_tensor_count(t) / t->shape[0] : 0, at = 0;
+    size_t from = tn_dtype_bytes(t->dtype, width), to = tn_dtype_bytes(dtype, width);
+    const char *file = t->data;
+    placing p;
+    t->shape[0] = rows;
+    if (ranges->count == 1) {
+        t->data = (char *)t->data + (size_t)ranges->at[0].first * from;
+        return placing_tensor(b, name, dtype, false, t);
+    }
+    if (!placing_begin(b, name, (size_t)rows * to, &p))
+        return false;
+    for (int32_t i = 0; i < ranges->count; i++) {
+        const struct build_range *range = &ranges->at[i];
+        convert_job job = {file + (size_t)range->first * from, (char *)p.host + (size_t)at * to, t->dtype, dtype};
+        if (t->dtype == dtype)
+            memcpy(job.dst, job.src, (size_t)range->rows * to);
+        else
+            tn_parallel_for(range->rows * width, 16 * CONVERT_BLOCK, convert_piece, &job);
+        at += range->rows;
+    }
+    t->data = p.memory;
+    t->dtype = dtype;
+    return placing_end(b, &p);
+}
+
 typedef struct turn_job {
     const char *from;
     char *to;

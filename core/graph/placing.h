@@ -19,6 +19,9 @@ bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool cop
 /* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
 bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t);
 
+/* The same of some ranges of its first dimension, which become one tensor. */
+bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t);
+
 /* A tensor as a graph in mixed precision has it, of which sites will have views. */
 void placing_note(graph_builder *b, const tn_tensor *t);
 

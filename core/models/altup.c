@@ -63,7 +63,7 @@ static void build_layer(graph_builder *b, graph_module *layer, const struct deco
     a->streams = spec->streams;
     a->active = spec->active;
     gqa_build(b, layer, &of->attention, &a->attention);
-    *cache = gqa_cache(&of->attention);
+    *cache = gqa_cache(b, &of->attention);
     a->mlp = parts_mlp(b, layer, "mlp", &of->mlp, NULL);
     a->norm = parts_norm(b, layer, "input_layernorm", spec->norm, hidden, false);
     a->after_attention = parts_norm(b, layer, "post_attention_layernorm", spec->norm, hidden, false);

@@ -56,8 +56,9 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     d->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SIGMOID, s->dim);
 }
 
-static model_layer cache(const void *spec)
+static model_layer cache(const graph_builder *b, const void *spec)
 {
+    (void)b;
     const channel_delta_spec *s = spec;
     return (model_layer){.conv_width = PARTS * s->heads * s->dim,
                          .conv_taps = s->taps,

@@ -54,14 +54,14 @@ static void build_mixer(graph_builder *b, graph_module *m, const decoder_layer_s
     l->mixer = spec->mixer;
     if (!spec->mixer) {
         gqa_build(b, m, &spec->attention, &l->attention);
-        *cache = gqa_cache(&spec->attention);
+        *cache = gqa_cache(b, &spec->attention);
         return;
     }
     l->mixer_state = piece_state(b, spec->mixer->state_size);
     if (b->status != TN_OK)
         return;
     spec->mixer->build(b, m, spec->mixer_spec, l->mixer_state);
-    *cache = spec->mixer->cache(spec->mixer_spec);
+    *cache = spec->mixer->cache(b, spec->mixer_spec);
 }
 
 static void build_feed(graph_builder *b, graph_module *m, const feed_kind *kind, const void *spec, void **state)
@@ -138,17 +138,21 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
 
 static void build_head(graph_builder *b, graph_module *head, const decoder_spec *s, const tn_tensor *weight, decoder *d)
 {
+    const parts_share share = parts_share_of(b, s->vocab, parts_unit(b, s->vocab));
+    const build_ranges *some = share.cut.group ? &share.ranges : NULL;
+    const tn_tensor own = some ? build_rows(b, weight, some->at[0].first, some->at[0].rows) : *weight;
     d->head = build_site(b, head, TN_OP_LINEAR, NULL);
     if (!d->head)
         return;
-    build_param(b, d->head, TN_ROLE_WEIGHT, weight, 1);
+    build_param(b, d->head, TN_ROLE_WEIGHT, &own, 1);
+    d->head->cut = share.cut;
     tn_tensor bias;
-    if (s->head_bias && build_tensor(b, head, "bias", 1, &s->vocab, &bias)) {
+    if (s->head_bias && build_tensor_as(b, head, "bias", 1, &s->vocab, &(build_form){.ranges = some}, &bias)) {
         build_param(b, d->head, TN_ROLE_BIAS, &bias, 1);
         d->head->site.features |= TN_HAS_BIAS;
     }
     d->head->site.dim[TN_DIM_HIDDEN] = d->embed_width;
-    d->head->site.dim[TN_DIM_OUT] = s->vocab;
+    d->head->site.dim[TN_DIM_OUT] = own.shape[0];
     d->logit_scale = parts_factor(b, head, s->logit_scale, s->vocab);
     if (s->logit_softcap != 0 && (d->softcap = build_step(b, head, TN_OP_SOFTCAP, s->vocab)))
         d->softcap->num[TN_NUM_SOFTCAP] = s->logit_softcap;
@@ -183,6 +187,17 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
     d->embed_factor = parts_factor(b, embed, s->embed_factor, d->embed_width);
 }
 
+/* Heads that attention of this rank rotates. */
+static void own_heads(const graph_builder *b, const decoder_spec *s, parts_rope_spec *site)
+{
+    gqa_spec like = s->layer.attention;
+    if (!b->group || s->layer.mixer || !like.heads || !site->kv_heads)
+        return;
+    like.heads = site->heads;
+    like.kv_heads = site->kv_heads;
+    gqa_own_heads(b, &like, &site->heads, &site->kv_heads);
+}
+
 /* The sites of a rotation; that of queries alone is told apart by its name. */
 static void build_rope(graph_builder *b, const decoder_spec *s, int i, decoder *d)
 {
@@ -192,6 +207,7 @@ static void build_rope(graph_builder *b, const decoder_spec *s, int i, decoder *
     if (!first)
         site = s->rope[0].site;
     site.rotary = d->shape.rope[i].dim;
+    own_heads(b, s, &site);
     d->rope[i] = first ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
     if (!d->borrows[i])
         return;

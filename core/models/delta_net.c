@@ -77,8 +77,9 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     }
 }
 
-static model_layer cache(const void *spec)
+static model_layer cache(const graph_builder *b, const void *spec)
 {
+    (void)b;
     const delta_net_spec *s = spec;
     return (model_layer){.conv_width = conv_width(s),
                          .conv_taps = s->taps,

@@ -42,10 +42,10 @@ static void both_build(graph_builder *b, graph_module *layer, const void *spec, 
     gqa_build(b, layer, &s->attention, &t->attention);
 }
 
-static model_layer both_cache(const void *spec)
+static model_layer both_cache(const graph_builder *b, const void *spec)
 {
     const both_spec *s = spec;
-    return mamba_mixer_beside(&s->mamba, gqa_cache(&s->attention));
+    return mamba_mixer_beside(&s->mamba, gqa_cache(b, &s->attention));
 }
 
 /* Attention comes last: it narrows the run to the tokens that are wanted. */

@@ -41,8 +41,9 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     c->real = s->bias ? build_step(b, m, TN_OP_ROW_SCALE, s->hidden) : NULL;
 }
 
-static model_layer cache(const void *spec)
+static model_layer cache(const graph_builder *b, const void *spec)
 {
+    (void)b;
     const gated_conv_spec *s = spec;
     return (model_layer){.conv_width = s->hidden, .conv_taps = s->taps};
 }

@@ -1,6 +1,8 @@
 /* Grouped-query attention. */
 #include "models/gqa.h"
 
+#include "group/group.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,16 +36,49 @@ static int64_t value_dim(const gqa_spec *spec)
     return spec->v_dim ? spec->v_dim : spec->head_dim;
 }
 
+/* The key heads that are this rank's. */
+static parts_share key_heads(const graph_builder *b, const gqa_spec *spec)
+{
+    bool whole = (spec->head_norm && (spec->norm_full || spec->norm_own)) || spec->alibi || spec->adapters ||
+                 spec->heads % spec->kv_heads;
+    return whole ? (parts_share){0} : parts_share_of(b, spec->kv_heads, 1);
+}
+
+/* Rows of a projection that has so many for each key head. */
+static parts_share rows_of(const parts_share *keys, int64_t of_each)
+{
+    parts_share share = *keys;
+    share.cut.total *= of_each;
+    share.cut.unit *= of_each;
+    for (int32_t i = 0; i < share.ranges.count; i++) {
+        share.ranges.at[i].first *= of_each;
+        share.ranges.at[i].rows *= of_each;
+    }
+    share.stays = true;
+    return share;
+}
+
+void gqa_own_heads(const graph_builder *b, const gqa_spec *spec, int64_t *heads, int64_t *kv_heads)
+{
+    const parts_share keys = key_heads(b, spec);
+    *kv_heads = keys.cut.group ? keys.ranges.at[0].rows : spec->kv_heads;
+    *heads = keys.cut.group ? *kv_heads * (spec->heads / spec->kv_heads) : spec->heads;
+}
+
 static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_spec *spec)
 {
+    const parts_share keys = key_heads(b, spec),
+                      own = rows_of(&keys, keys.cut.group ? spec->heads / spec->kv_heads : 1);
+    int64_t heads, kv_heads;
+    gqa_own_heads(b, spec, &heads, &kv_heads);
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
     tn_tensor sinks, slopes;
     if (!s)
         return NULL;
     s->site.dim[TN_DIM_HEAD] = spec->head_dim;
     s->site.dim[TN_DIM_HEAD_V] = value_dim(spec);
-    s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
-    s->site.dim[TN_DIM_KV_HEADS] = spec->kv_heads;
+    s->site.dim[TN_DIM_Q_HEADS] = heads;
+    s->site.dim[TN_DIM_KV_HEADS] = kv_heads;
     s->site.dim[TN_DIM_WINDOW] = spec->window;
     s->site.dim[TN_DIM_CHUNK] = spec->chunk;
     s->site.num[TN_NUM_SCALE] = spec->scale;
@@ -57,16 +92,46 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_
         s->site.features |= TN_HAS_ALIBI;
         s->site.num[TN_NUM_ALPHA] = spec->alibi_scale;
     }
-    if (spec->sinks && build_tensor(b, m, "sinks", 1, &spec->heads, &sinks))
+    const build_form some = {.ranges = own.cut.group ? &own.ranges : NULL};
+    if (spec->sinks && build_tensor_as(b, m, "sinks", 1, &spec->heads, &some, &sinks))
         build_param(b, s, TN_ROLE_SINKS, &sinks, 1);
     return s;
+}
+
+/* Those of the rank's own heads, which stay apart. Of a matrix that has all of them, three ranges. */
+static void build_own_projections(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n,
+                                  const parts_share *keys, gqa *out)
+{
+    int64_t group = spec->heads / spec->kv_heads, dim = spec->head_dim, hidden = spec->hidden;
+    int64_t q = spec->heads * dim, kv = spec->kv_heads * dim, values = spec->kv_heads * value_dim(spec);
+    parts_share of_q = rows_of(keys, (spec->gated ? 2 : 1) * group * dim), of_k = rows_of(keys, dim);
+    parts_share of_v = rows_of(keys, value_dim(spec)), of_all = spec->by_head ? rows_of(keys, (group + 2) * dim) : of_q;
+    if (!spec->fused) {
+        out->q =
+            parts_linear_share(spec->linear, b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL, &of_q);
+        if (!spec->borrows)
+            out->k = parts_linear_share(spec->linear, b, m, n->k, hidden, kv, spec->qkv_bias, NULL, &of_k);
+        if (!spec->borrows && !spec->k_is_v)
+            out->v = parts_linear_share(spec->linear, b, m, n->v, hidden, values, spec->qkv_bias, NULL, &of_v);
+        return;
+    }
+    if (!spec->by_head) {
+        of_all.ranges.count = 3;
+        of_all.ranges.at[1] = (struct build_range){q + of_k.ranges.at[0].first, of_k.ranges.at[0].rows};
+        of_all.ranges.at[2] = (struct build_range){q + kv + of_v.ranges.at[0].first, of_v.ranges.at[0].rows};
+    }
+    out->q = parts_linear_share(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL, &of_all);
 }
 
 static void build_projections(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
 {
     int64_t hidden = spec->hidden, q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
     int64_t values = spec->kv_heads * value_dim(spec);
-    if (spec->fused) {
+    const parts_share keys = key_heads(b, spec);
+    if (keys.cut.group) {
+        out->cut = rows_of(&keys, spec->heads / spec->kv_heads * value_dim(spec)).cut;
+        build_own_projections(b, m, spec, n, &keys, out);
+    } else if (spec->fused) {
         out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL);
     } else {
         out->q = parts_linear_of(spec->linear, b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL);
@@ -137,10 +202,12 @@ static void build_norms(graph_builder *b, graph_module *m, const gqa_spec *spec,
 void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa *out)
 {
     const gqa_names *n = spec->names ? spec->names : &usual_names;
-    int64_t q_width = spec->heads * spec->head_dim;
+    int64_t heads, kv_heads;
+    gqa_own_heads(b, spec, &heads, &kv_heads);
+    int64_t q_width = heads * spec->head_dim;
     graph_module *m = build_module(b, layer, n->module, spec->class_name);
-    *out = (gqa){.heads = spec->heads,
-                 .kv_heads = spec->kv_heads,
+    *out = (gqa){.heads = heads,
+                 .kv_heads = kv_heads,
                  .head_dim = spec->head_dim,
                  .v_dim = value_dim(spec),
                  .rope = spec->rope,
@@ -155,24 +222,26 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
     build_norms(b, m, spec, n, out);
     if (spec->clip != 0 && (out->clamp = build_step(b, m, TN_OP_CLAMP, q_width)))
         out->clamp->num[TN_NUM_LIMIT] = spec->clip;
-    out->v_scale = parts_factor(b, m, spec->v_scale, spec->kv_heads * value_dim(spec));
+    out->v_scale = parts_factor(b, m, spec->v_scale, kv_heads * value_dim(spec));
     out->k_scale = parts_factor(b, m, spec->k_scale, spec->head_dim);
     if (spec->scale_q)
         out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
     if (spec->k_is_v && !spec->borrows)
-        out->copy = build_step(b, m, TN_OP_COPY, spec->kv_heads * spec->head_dim);
-    if (spec->by_head && spec->kv_heads > 1 && spec->heads > spec->kv_heads)
-        out->gather = build_step(b, m, TN_OP_COPY, q_width / spec->kv_heads);
+        out->copy = build_step(b, m, TN_OP_COPY, kv_heads * spec->head_dim);
+    if (spec->by_head && kv_heads > 1 && heads > kv_heads)
+        out->gather = build_step(b, m, TN_OP_COPY, q_width / kv_heads);
     if (spec->gated)
         out->gate = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SIGMOID, spec->head_dim);
 }
 
-model_layer gqa_cache(const gqa_spec *spec)
+model_layer gqa_cache(const graph_builder *b, const gqa_spec *spec)
 {
+    int64_t heads, kv_heads;
+    gqa_own_heads(b, spec, &heads, &kv_heads);
     if (spec->borrows)
         return (model_layer){0};
     /* Keys of the chunk that a query is in go back as far as a window of its length. */
-    return (model_layer){.kv_heads = spec->kv_heads,
+    return (model_layer){.kv_heads = kv_heads,
                          .head_dim = spec->head_dim,
                          .v_head_dim = value_dim(spec),
                          .window = spec->chunk ? spec->chunk : spec->window};
@@ -300,11 +369,13 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
     if (at->wanted < r->tokens)
         narrow(r, a, at->wanted, &h);
     if (at->wanted == 0)
-        return tn_tensor_dense(NULL, r->dtype, 2, (int64_t[]){0, a->o->site.dim[TN_DIM_OUT]});
+        return tn_tensor_dense(NULL, r->dtype, 2, (int64_t[]){0, steps_linear_width(a->o)});
     tn_tensor o = steps_attention(r, a->site, a->borrows ? a->from_layer : at->layer, &h.q);
     if (a->gate) {
         tn_tensor rows = steps_view(&o, 2, h.gate.shape);
         steps_glu(r, a->gate, &h.gate, &rows);
     }
+    if (a->cut.group)
+        o = steps_join(r, &a->cut, &o);
     return steps_linear(r, a->o, &o);
 }

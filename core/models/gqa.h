@@ -56,6 +56,7 @@ typedef struct gqa {
     tn_tensor q_weight, k_weight; /* [heads,D]: what normed heads are multiplied by, each by its row; or nothing */
     graph_site *site;             /* ATTENTION                                                     */
     tn_site *weigh;               /* the step that does                                            */
+    graph_cut cut;                /* of what attention gives: the rank's heads; group NULL: all heads are here  */
     tn_site *clamp, *row_scale, *v_scale, *gate, *copy, *gather, *k_scale; /* steps, or NULL */
     int64_t heads, kv_heads, head_dim, v_dim, from_layer;
     int rope;
@@ -65,8 +66,12 @@ typedef struct gqa {
 /* The module self_attn and its sites. Errors stick in b. */
 void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa *out);
 
+/* How many heads of queries and of keys this rank has: whole groups that share keys, where every rank gets some and
+ * nothing needs all heads at once; else all of them. */
+void gqa_own_heads(const graph_builder *b, const gqa_spec *spec, int64_t *heads, int64_t *kv_heads);
+
 /* What a session caches for it. */
-model_layer gqa_cache(const gqa_spec *spec);
+model_layer gqa_cache(const graph_builder *b, const gqa_spec *spec);
 
 /* x [B*T,H] to what o_proj gives. Where fewer tokens are wanted the run is narrowed to them once all keys are in the
  * cache; of none, nothing is computed. */

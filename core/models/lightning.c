@@ -59,8 +59,9 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     l->times = parts_act_step(b, m, TN_OP_GLU, TN_ACT_SIGMOID, inner);
 }
 
-static model_layer cache(const void *spec)
+static model_layer cache(const graph_builder *b, const void *spec)
 {
+    (void)b;
     const lightning_spec *s = spec;
     return (model_layer){.state_heads = s->heads, .state_k = s->head, .state_v = s->head};
 }

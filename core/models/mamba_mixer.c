@@ -163,8 +163,9 @@ model_layer mamba_mixer_beside(const mamba_mixer_spec *s, model_layer attention)
     return all;
 }
 
-static model_layer cache(const void *spec)
+static model_layer cache(const graph_builder *b, const void *spec)
 {
+    (void)b;
     return mamba_mixer_beside(spec, (model_layer){0});
 }
 

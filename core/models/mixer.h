@@ -18,7 +18,7 @@ typedef struct mixer_kind {
     size_t state_size; /* of what build fills; zeroed before                                      */
     /* Its module inside layer. spec is the architecture's (decoder_layer_spec.mixer_spec). Errors stick in b. */
     void (*build)(graph_builder *b, graph_module *layer, const void *spec, void *state);
-    model_layer (*cache)(const void *spec); /* what a session keeps for it                        */
+    model_layer (*cache)(const graph_builder *b, const void *spec); /* what a session keeps for it   */
     tn_tensor (*forward)(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x);
 } mixer_kind;
 

@@ -164,7 +164,8 @@ static tn_site *build_product(graph_builder *b, const graph_module *m, const tn_
 static void build_products(graph_builder *b, graph_module *m, const mla_spec *spec, tn_tensor *list, mla *a)
 {
     int64_t rows = spec->nope + spec->v;
-    graph_site *kv_b = parts_linear(b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL);
+    graph_site *kv_b =
+        parts_linear_share(NULL, b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL, &(parts_share){0});
     if (!kv_b)
         return;
     kv_b->unadapted = "its weight is absorbed into queries and values, head by head";
@@ -242,8 +243,9 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
         a->row_scale = build_step(b, m, TN_OP_ROW_SCALE, heads * (spec->nope + spec->rope));
 }
 
-static model_layer mla_cache(const void *from)
+static model_layer mla_cache(const graph_builder *b, const void *from)
 {
+    (void)b;
     const mla_spec *spec = from;
     return (model_layer){.kv_heads = 1,
                          .head_dim = spec->kv_rank + spec->rope,

@@ -195,6 +195,71 @@ static bool is_stacked(graph_builder *b, const graph_module *m, const moe_parts_
     return n->stacks ? !build_has(b, m, name) : build_has(b, m, n->all_gate_up);
 }
 
+/* ---- experts that are cut over ranks ---------------------------------------------------------------- */
+
+/* The products of one projection: some rows of each expert's matrix, which are of_all[e] from row `from` on. */
+static graph_site *rows_of_each(graph_builder *b, graph_module *m, const char *name, const tn_tensor *of_all,
+                                int64_t experts, int64_t from, const parts_share *share)
+{
+    graph_site *s = build_site(b, build_module(b, m, name, "Linear"), TN_OP_GROUPED_MATMUL, NULL);
+    tn_tensor *list = s ? calloc((size_t)experts, sizeof *list) : NULL;
+    if (!list)
+        return s ? build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld experts", (long long)experts) : NULL;
+    for (int64_t e = 0; e < experts; e++)
+        list[e] = build_rows(b, &of_all[e], from + share->ranges.at[0].first, share->ranges.at[0].rows);
+    build_param(b, s, TN_ROLE_WEIGHT, list, experts);
+    free(list);
+    s->site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_EXPERT_LIST;
+    s->site.dim[TN_DIM_HIDDEN] = of_all->shape[1];
+    s->site.dim[TN_DIM_OUT] = share->ranges.at[0].rows;
+    s->site.dim[TN_DIM_EXPERTS] = experts;
+    s->cut = share->cut;
+    return s;
+}
+
+/* The matrices of a parameter, one for each expert: as they are, or those of a stack. NULL after an error; owned. */
+static tn_tensor *each_of(graph_builder *b, const tn_param *param, int64_t experts)
+{
+    tn_tensor *list = param->count ? calloc((size_t)experts, sizeof *list) : NULL;
+    const tn_tensor *t = param->tensors;
+    if (!list)
+        return build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld experts", (long long)experts);
+    for (int64_t e = 0; e < experts; e++) {
+        list[e] = param->count > 1 ? t[e] : *t;
+        if (t->ndim == 3) {
+            list[e] = tn_tensor_dense(t->data, t->dtype, 2, &t->shape[1]);
+            list[e].data = (char *)t->data + tn_dtype_bytes(t->dtype, e * t->stride[0]);
+        }
+    }
+    return list;
+}
+
+/* Their weights go from the site to those of the parts. Experts in an order in which no row of an expert lies together,
+ * with biases, or quantised in stacks stay whole on every rank. */
+static void cut_experts(graph_builder *b, graph_site *s, const moe_parts_spec *spec, tn_layout layout)
+{
+    bool list = layout == TN_LAYOUT_EXPERT_LIST;
+    parts_share own = parts_share_of(b, spec->inter, parts_unit(b, spec->inter));
+    parts_share back = parts_share_of(b, spec->hidden, parts_unit(b, spec->hidden));
+    const tn_param *gate = &s->site.param[list ? TN_ROLE_GATE : TN_ROLE_GATE_UP];
+    if (b->status != TN_OK || !own.cut.group || !back.cut.group || spec->bias || gate->count == 0 ||
+        (!list && layout != TN_LAYOUT_STACKED_OI) || (!list && tn_dtype_size(gate->tensors->dtype) == 0))
+        return;
+    tn_tensor *first = each_of(b, gate, spec->experts);
+    tn_tensor *second = list ? each_of(b, &s->site.param[TN_ROLE_UP], spec->experts) : NULL;
+    tn_tensor *down = each_of(b, &s->site.param[TN_ROLE_DOWN], spec->experts);
+    if (b->status == TN_OK) {
+        s->product[GRAPH_PART_GATE] = rows_of_each(b, s->module, "gate", first, spec->experts, 0, &own);
+        s->product[GRAPH_PART_UP] =
+            rows_of_each(b, s->module, "up", list ? second : first, spec->experts, list ? 0 : spec->inter, &own);
+        s->product[GRAPH_PART_DOWN] = rows_of_each(b, s->module, "down", down, spec->experts, 0, &back);
+        parts_cut(s, own.cut);
+    }
+    free(first);
+    free(second);
+    free(down);
+}
+
 graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_parts_spec *spec, graph_site *outer)
 {
     const moe_parts_names *n = spec->names;
@@ -210,6 +275,9 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
     if (spec->bias)
         read_biases(b, m, spec, s);
     fill_experts(s, spec, layout);
+    cut_experts(b, s, spec, layout);
+    if (outer && s->by_parts)
+        parts_cut(outer, s->cut);
     return b->status == TN_OK ? s : NULL;
 }
 
@@ -232,6 +300,8 @@ static void build_shared(graph_builder *b, graph_module *m, const moe_parts_spec
     build_lend(b, block, TN_ROLE_SHARED_GATE_BIAS, shared, TN_ROLE_GATE_BIAS);
     build_lend(b, block, TN_ROLE_SHARED_UP_BIAS, shared, TN_ROLE_UP_BIAS);
     build_lend(b, block, TN_ROLE_SHARED_DOWN_BIAS, shared, TN_ROLE_DOWN_BIAS);
+    if (shared->by_parts)
+        parts_cut(block, shared->cut);
     block->site.features |= TN_HAS_SHARED_EXPERT | feature(spec->shared_bias, TN_HAS_SHARED_BIAS);
     block->site.dim[TN_DIM_SHARED_INTER] = spec->shared_inter;
     block->part[GRAPH_PART_SHARED] = shared;

@@ -79,8 +79,9 @@ static void experts_build(graph_builder *b, graph_module *layer, const void *spe
     f->from_latent = parts_linear(b, m, "fc2_latent_proj", s->latent, s->moe.hidden, s->mlp.bias, NULL);
 }
 
-static model_layer feed_cache(const void *spec)
+static model_layer feed_cache(const graph_builder *b, const void *spec)
 {
+    (void)b;
     (void)spec;
     return (model_layer){0};
 }

@@ -2,6 +2,7 @@
 #include "models/parts.h"
 
 #include "base/convert.h"
+#include "group/group.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,10 +15,42 @@ graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *nam
     return parts_linear_of(NULL, b, parent, name, in, out, bias, outer);
 }
 
+int64_t parts_unit(const graph_builder *b, int64_t rows)
+{
+    enum { USUAL = 32, LEAST = 8 };
+    return b->group && group_cuts(b->group, rows, USUAL) ? USUAL : LEAST;
+}
+
+parts_share parts_share_of(const graph_builder *b, int64_t total, int64_t unit)
+{
+    parts_share share = {.ranges.count = 1};
+    if (!b->group || !group_cuts(b->group, total, unit))
+        return (parts_share){0};
+    share.cut = (graph_cut){b->group, total, unit};
+    share.ranges.at[0].rows = group_share(b->group, b->group->end.rank, total, unit, &share.ranges.at[0].first);
+    return share;
+}
+
+void parts_share_again(parts_share *share, int64_t by)
+{
+    if (!share->cut.group)
+        return;
+    share->ranges.at[share->ranges.count] = share->ranges.at[0];
+    share->ranges.at[share->ranges.count++].first += by;
+}
+
 graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
                             int64_t in, int64_t out, bool bias, graph_site *outer)
 {
-    const build_form form = {.turned = kind && kind->turned};
+    const parts_share share = outer ? (parts_share){0} : parts_share_of(b, out, parts_unit(b, out));
+    return parts_linear_share(kind, b, parent, name, in, out, bias, outer, &share);
+}
+
+graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
+                               int64_t in, int64_t out, bool bias, graph_site *outer, const parts_share *share)
+{
+    const build_ranges *ranges = share->cut.group ? &share->ranges : NULL;
+    const build_form form = {.turned = kind && kind->turned, .ranges = ranges}, vector = {.ranges = ranges};
     graph_module *m = build_module(b, parent, name, kind ? kind->class_name : "Linear");
     if (kind && kind->inner)
         m = build_module(b, m, kind->inner, "Linear");
@@ -26,12 +59,14 @@ graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, gra
     if (!s || !build_tensor_as(b, m, "weight", 2, (int64_t[]){out, in}, &form, &weight))
         return NULL;
     build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
-    if (bias && build_tensor(b, m, "bias", 1, &out, &bias_tensor)) {
+    if (bias && build_tensor_as(b, m, "bias", 1, &out, &vector, &bias_tensor)) {
         build_param(b, s, TN_ROLE_BIAS, &bias_tensor, 1);
         s->site.features |= TN_HAS_BIAS;
     }
     s->site.dim[TN_DIM_HIDDEN] = in;
-    s->site.dim[TN_DIM_OUT] = out;
+    s->site.dim[TN_DIM_OUT] = ranges ? build_ranges_rows(ranges) : out;
+    s->cut = share->cut;
+    s->stays_cut = share->stays;
     return b->status == TN_OK ? s : NULL;
 }
 
@@ -81,11 +116,13 @@ graph_site *parts_norm(graph_builder *b, graph_module *parent, const char *name,
     return b->status == TN_OK ? s : NULL;
 }
 
-/* One projection of an MLP, whose site borrows its weight and bias. */
+/* One projection of an MLP, whose site borrows its weight and bias where they are whole. */
 static void mlp_projection(graph_builder *b, graph_site *mlp, int part, graph_site *linear, tn_role weight,
                            tn_role bias)
 {
     mlp->part[part] = linear;
+    if (mlp->by_parts)
+        return;
     build_lend(b, mlp, weight, linear, TN_ROLE_WEIGHT);
     build_lend(b, mlp, bias, linear, TN_ROLE_BIAS);
 }
@@ -137,6 +174,15 @@ static void read_prelu(graph_builder *b, graph_module *m, tn_site *site)
     site->num[TN_NUM_ALPHA] = (double)slope;
 }
 
+void parts_cut(graph_site *s, graph_cut cut)
+{
+    if (!cut.group)
+        return;
+    s->cut = cut;
+    s->by_parts = true;
+    s->declined = "its parts are cut over ranks, and are performed one by one";
+}
+
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer)
 {
@@ -154,19 +200,27 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
     graph_site *s = build_site(b, m, TN_OP_MLP, outer);
     if (!s)
         return NULL;
+    /* What a gate cuts off follows from all of a row. */
+    parts_share own = spec->sparsity > 0 ? (parts_share){0} : parts_share_of(b, inter, parts_unit(b, inter));
+    parts_share both = own, back = own.cut.group ? parts_share_of(b, hidden, parts_unit(b, hidden)) : own;
+    own.stays = both.stays = true;
+    parts_share_again(&both, inter);
+    parts_cut(s, own.cut);
     if (split)
         mlp_projection(b, s, GRAPH_PART_GATE,
-                       parts_linear_of(spec->linear, b, m, n->gate, hidden, inter, spec->bias, s), TN_ROLE_GATE,
-                       TN_ROLE_GATE_BIAS);
+                       parts_linear_share(spec->linear, b, m, n->gate, hidden, inter, spec->bias, s, &own),
+                       TN_ROLE_GATE, TN_ROLE_GATE_BIAS);
     else if (gated)
         mlp_projection(b, s, GRAPH_PART_GATE,
-                       parts_linear_of(spec->linear, b, m, n->gate, hidden, 2 * inter, spec->bias, s), TN_ROLE_GATE_UP,
-                       TN_ROLE_GATE_UP_BIAS);
+                       parts_linear_share(spec->linear, b, m, n->gate, hidden, 2 * inter, spec->bias, s, &both),
+                       TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS);
     if (split || !gated)
-        mlp_projection(b, s, GRAPH_PART_UP, parts_linear_of(spec->linear, b, m, n->up, hidden, inter, spec->bias, s),
-                       TN_ROLE_UP, TN_ROLE_UP_BIAS);
-    mlp_projection(b, s, GRAPH_PART_DOWN, parts_linear_of(spec->linear, b, m, n->down, inter, hidden, spec->bias, s),
-                   TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS);
+        mlp_projection(b, s, GRAPH_PART_UP,
+                       parts_linear_share(spec->linear, b, m, n->up, hidden, inter, spec->bias, s, &own), TN_ROLE_UP,
+                       TN_ROLE_UP_BIAS);
+    mlp_projection(b, s, GRAPH_PART_DOWN,
+                   parts_linear_share(spec->linear, b, m, n->down, inter, hidden, spec->bias, s, &back), TN_ROLE_DOWN,
+                   TN_ROLE_DOWN_BIAS);
     if (spec->act == TN_ACT_XIELU && !gated)
         read_xielu(b, m, &s->site);
     if (spec->act == TN_ACT_PRELU)

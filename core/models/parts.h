@@ -13,11 +13,34 @@ typedef struct parts_linear_kind {
 } parts_linear_kind;
 extern const parts_linear_kind parts_conv1d; /* transformers' Conv1D                               */
 
-/* A Linear and its LINEAR site, inside outer (or NULL). */
+/* A Linear and its LINEAR site, inside outer (or NULL). Where a model is cut over ranks and there is no outer site,
+ * each rank has some rows of it, and what they give is joined by steps_linear. */
 graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
                          graph_site *outer);
 graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
                             int64_t in, int64_t out, bool bias, graph_site *outer);
+
+/* Which of its rows a rank has: those of ranges, which is one part of cut.total; stays: nobody joins what they give but
+ * who asked. cut.group NULL: all rows. */
+typedef struct parts_share {
+    graph_cut cut;
+    build_ranges ranges;
+    bool stays;
+} parts_share;
+
+/* Some of total rows of one matrix, in units; where there are fewer units than ranks, all of them. */
+parts_share parts_share_of(const graph_builder *b, int64_t total, int64_t unit);
+/* The units in which rows are dealt out that have no order of their own: as many as products compute side by side, but
+ * no fewer than 8, since products of one row or some may be summed in another order. */
+int64_t parts_unit(const graph_builder *b, int64_t rows);
+/* The same range once more, `by` rows further on: of another projection in the same matrix. */
+void parts_share_again(parts_share *share, int64_t by);
+
+/* What is in the midst of a site is cut, where cut.group is set: it is performed part by part. */
+void parts_cut(graph_site *s, graph_cut cut);
+
+graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
+                               int64_t in, int64_t out, bool bias, graph_site *outer, const parts_share *share);
 
 /* A norm of a modeling file: by root mean square, or LAYER_NORM, which also takes the mean away. */
 typedef struct parts_norm_kind {

@@ -115,7 +115,7 @@ static void hybrid_build(graph_builder *b, graph_module *layer, const decoder_la
     l->mamba_norm = parts_norm(b, m, "input_layernorm", s->norm, s->mamba.hidden, false);
     build_block(b, layer, of, l);
     l->copy = build_step(b, layer, TN_OP_COPY, s->mamba.hidden);
-    *cache = mamba_mixer_beside(&s->mamba, gqa_cache(&of->attention));
+    *cache = mamba_mixer_beside(&s->mamba, gqa_cache(b, &of->attention));
 }
 
 /* The block over [h, embedding], [T,2H] to [T,H]. */

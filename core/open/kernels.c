@@ -2,7 +2,7 @@
 #include "base/structs.h"
 #include "bind/apply.h"
 #include "bind/shadow.h"
-#include "open/model.h"
+#include "open/parallel.h"
 #include "report/describe.h"
 #include "report/report.h"
 #include "select/first_calls.h"
@@ -57,8 +57,12 @@ tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char 
         *report = NULL;
     if (!model)
         return structs_missing("model", err);
+    tn_status told = parallel_apply(model, config, spec, err);
+    if (told != TN_OK)
+        return told;
     model_calls_begin(model, true);
     tn_status status = model_blame(model, apply_kernels(&model->target, config, spec, report, err), err);
+    status = parallel_agree(model, status, err);
     model_calls_end(model);
     return status;
 }
@@ -67,6 +71,8 @@ tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *
 {
     if (!model)
         return structs_missing("model", err);
+    if (parallel_refuse(model, "tn_apply_kernel", err) != TN_OK)
+        return TN_E_USAGE;
     model_calls_begin(model, true);
     tn_status status = model_blame(model, apply_kernel(&model->target, config, id, modules, err), err);
     model_calls_end(model);
@@ -77,6 +83,8 @@ tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
 {
     if (!model)
         return structs_missing("model", err);
+    if (parallel_refuse(model, "tn_revert_kernel", err) != TN_OK)
+        return TN_E_USAGE;
     model_calls_begin(model, true);
     tn_status status = apply_revert(&model->target, id, err);
     model_calls_end(model);

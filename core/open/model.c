@@ -8,6 +8,7 @@
 #include "bind/apply.h"
 #include "models/multimodal.h"
 #include "op/op.h"
+#include "open/parallel.h"
 #include "open/generation.h"
 #include "open/trust_device.h"
 #include "plugin/environment.h"
@@ -135,7 +136,7 @@ static tn_status check_sites(const graph *g, tn_error *err)
 {
     tn_status status = TN_OK;
     for (size_t i = 0; i < g->site_count && status == TN_OK; i++)
-        status = op_check_site(&g->sites[i]->site, err);
+        status = g->sites[i]->by_parts ? TN_OK : op_check_site(&g->sites[i]->site, err);
     return status == TN_OK ? TN_OK : TN_E_INPUT;
 }
 
@@ -155,6 +156,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .progress = options->progress,
                        .progress_ctx = options->progress_ctx,
                        .total_bytes = shards_bytes(m->weights),
+                       .group = m->group,
                        .dequantise = options->dequantise,
                        .base = m->base,
                        .lacks = m->borrowed ? &m->lacks : NULL,
@@ -204,6 +206,8 @@ static void fill_info(tn_model *m)
     m->info.weight_bytes = shards_bytes(m->weights);
     m->info.relaid_bytes = shards_kept_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
+    m->info.rank = m->group ? m->group->end.rank : 0;
+    m->info.ranks = m->group ? m->group->end.ranks : 1;
 }
 
 /* A config.json of fewer layers, or of another model, would otherwise go unseen. */
@@ -336,6 +340,8 @@ static tn_model *new_model(const tn_model_options *options, tn_model_options *as
         status = tn_fail(err, TN_E_USAGE, "tn_model_options", "has adapter and lora; choose one");
     if (status == TN_OK && borrowed && (asked->adapter || asked->lora))
         status = tn_fail(err, TN_E_USAGE, "tn_model_options", "adapter and lora are for tn_model_open; leave them out");
+    if (status == TN_OK && asked->parallel)
+        status = parallel_check(asked, borrowed, err);
     bool mixed = status == TN_OK && asked->dtype && !strcmp(asked->dtype, "mixed");
     if (mixed && (!asked->training || asked->adapter || asked->lora || borrowed))
         status = tn_fail(err, TN_E_USAGE, "dtype",
@@ -371,10 +377,13 @@ static tn_model *open_model(const char *folder, const char *text, const tn_model
                              .dtype = dtype};
     m->target.weights_change = defaults.weights_change;
     m->target.training = defaults.training;
+    m->target.together = defaults.parallel;
     m->target.applying = defaults.applying;
     m->target.applying_ctx = defaults.progress_ctx;
-    tn_status status = open_parts(m, text ? text : folder, &defaults, &local);
-    status = model_files_check(m, status, &local);
+    tn_status status = parallel_open(m, &defaults, &local);
+    if (status == TN_OK)
+        status = open_parts(m, text ? text : folder, &defaults, &local);
+    status = parallel_agree(m, model_files_check(m, status, &local), &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
         bool config = m->folder && !text && !strcmp(local.where, "config.json");
@@ -412,6 +421,7 @@ void tn_model_close(tn_model *m)
 {
     if (!m)
         return;
+    parallel_end(m);
     apply_close(&m->target);
     if (m->arch_state)
         m->flow->free_state(m->arch_state);
@@ -423,6 +433,7 @@ void tn_model_close(tn_model *m)
     peft_close(m->adapter);
     lacks_free(&m->lacks);
     config_close(m->config);
+    group_close(m->group);
     free(m->eos);
     generation_free(m);
     free(m->folder);

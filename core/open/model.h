@@ -29,6 +29,9 @@ struct tn_model {
     tn_dtype narrow;       /* of its products, where that is another ("mixed"); TN_DTYPE_NONE           */
     bool borrowed;         /* there is no folder: tn_model_borrow                                   */
     build_lacks lacks;     /* of one that is                                                        */
+    int64_t sessions_made; /* of a parallel model, so far                                             */
+    bool following;        /* in tn_follow                                                            */
+    struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
     peft_adapter *adapter; /* around its products, or NULL                                           */
     build_copies copies;   /* tensors that could not be used where they are mapped                  */
     tn_model_info info;

@@ -321,6 +321,30 @@ static tn_status read_device(descriptor *d, const char *file, tn_error *err)
     return check_functions(functions, sizeof functions / sizeof functions[0], "device", file, err);
 }
 
+static tn_status read_group(descriptor *d, const char *file, tn_error *err)
+{
+    if (!d->plugin.group)
+        return TN_OK;
+    d->group = calloc(1, sizeof *d->group);
+    if (!d->group)
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory");
+    source s;
+    tn_group_kind *v = d->group;
+    tn_status status = open_struct(&s, d->plugin.group, "group", file, err);
+    if (status == TN_OK)
+        status = copy_struct(v, sizeof *v, &s, file, err);
+    if (status == TN_OK)
+        status = copy_text(d, &v->name, NULL, "group", "its name", file, err);
+    if (status == TN_OK)
+        status = copy_text(d, &v->summary, "", "group", "its summary", file, err);
+    if (status != TN_OK)
+        return status;
+    if (!descriptor_is_device_name(v->name) || !v->open)
+        return tn_fail(err, TN_E_KERNEL, file, "group: it needs a name such as 'mpi', and open");
+    d->plugin.group = v;
+    return check_functions((const void *[]){(const void *)(uintptr_t)v->open}, 1, "group", file, err);
+}
+
 static tn_status check_plugin(descriptor *d, tn_plugin *p, const elfnote *note, const char *file, tn_error *err)
 {
     if (p->abi_major != TN_ABI_MAJOR)
@@ -341,7 +365,7 @@ static tn_status check_plugin(descriptor *d, tn_plugin *p, const elfnote *note, 
         return tn_fail(err, TN_E_KERNEL, file,
                        "plugin: its note says %s %s, it registers as %s %s; register with TN_PLUGIN only", note->name,
                        note->version, p->name, p->version);
-    if (p->kernel_count == 0 && !p->device)
+    if (p->kernel_count == 0 && !p->device && !p->group)
         return tn_fail(err, TN_E_KERNEL, file, "plugin: it registers neither a kernel nor a device");
     if (p->kernel_count > KERNELS_MAX || (p->kernel_count > 0 && !p->kernels))
         return tn_fail(err, TN_E_KERNEL, file, "plugin: %u kernels, and no such list; set .kernels and .kernel_count",
@@ -376,6 +400,8 @@ descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const cha
         status = read_impls(d, file, err);
     if (status == TN_OK)
         status = read_device(d, file, err);
+    if (status == TN_OK)
+        status = read_group(d, file, err);
     if (status != TN_OK) {
         descriptor_free(d);
         return NULL;
@@ -388,6 +414,7 @@ void descriptor_keep(descriptor *d)
 {
     d->impls = d->kernel_count > 0 ? NULL : d->impls;
     d->device = NULL;
+    d->group = NULL;
     d->pieces = NULL;
 }
 
@@ -403,5 +430,6 @@ void descriptor_free(descriptor *d)
     free(d->kernels);
     free(d->impls);
     free(d->device);
+    free(d->group);
     free(d);
 }

@@ -4,6 +4,8 @@
 
 #include "plugin/elfnote.h"
 
+#include <tenon/group.h>
+
 /* One copied string or list. */
 typedef struct descriptor_piece {
     struct descriptor_piece *next;
@@ -12,11 +14,12 @@ typedef struct descriptor_piece {
 /* Copies in the host's struct sizes: what the plugin's version lacks is zero. Strings and lists are copied too;
  * functions stay the plugin's, which is never unloaded. */
 typedef struct descriptor {
-    tn_plugin plugin; /* kernels and device point to the copies                                     */
+    tn_plugin plugin; /* kernels, device and group point to the copies                                     */
     tn_kernel *kernels;
     size_t kernel_count;
     tn_impl *impls; /* of all kernels                                                            */
     tn_device *device;
+    tn_group_kind *group;
     descriptor_piece *pieces; /* what the structs point to                                        */
 } descriptor;
 
@@ -25,7 +28,7 @@ typedef struct descriptor {
 descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const char *file, tn_error *err);
 void descriptor_free(descriptor *d);
 
-/* Impls, device and pieces are somebody else's from now on: descriptor_free leaves them alone. */
+/* Impls, device, group and pieces are somebody else's from now on: descriptor_free leaves them alone. */
 void descriptor_keep(descriptor *d);
 
 /* Lower case letters, digits, '_' and '-', at most 31 of them, and not "auto" or "none". */

@@ -37,6 +37,8 @@ static struct {
     size_t count, capacity;
     registry_machine **machines; /* in the order in which they came                                */
     size_t machine_count;
+    const tn_group_kind *group; /* what a plugin brought                                           */
+    const char *group_file;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER, .probing = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- adding ---------------------------------------------------------------------------------- */
@@ -93,6 +95,9 @@ static tn_status check_new(const descriptor *d, const char *file, tn_error *err)
     if (m)
         return tn_fail(err, TN_E_KERNEL, file, "device '%s' is already registered by %s; remove one of the two files",
                        d->device->name, m->file);
+    if (d->group && registry.group)
+        return tn_fail(err, TN_E_KERNEL, file, "it brings a group, '%s', as %s does; remove one of the two files",
+                       d->group->name, registry.group_file);
     return TN_OK;
 }
 
@@ -151,6 +156,10 @@ static tn_status add_locked(descriptor *d, const char *file, tn_error *err)
     if (machine) {
         *machine = (registry_machine){.device = d->device, .file = file};
         registry.machines[registry.machine_count++] = machine;
+    }
+    if (d->group) {
+        registry.group = d->group;
+        registry.group_file = file;
     }
     descriptor_keep(d); /* the entries point into it from now on                                  */
     return TN_OK;
@@ -412,6 +421,15 @@ const tn_device *registry_device_at(size_t index)
     const tn_device *device = index < registry.machine_count ? registry.machines[index]->device : NULL;
     pthread_mutex_unlock(&registry.lock);
     return device;
+}
+
+const tn_group_kind *registry_group(const char **file)
+{
+    pthread_mutex_lock(&registry.lock);
+    const tn_group_kind *kind = registry.group;
+    *file = registry.group_file;
+    pthread_mutex_unlock(&registry.lock);
+    return kind;
 }
 
 const char *registry_device_file(const char *name)

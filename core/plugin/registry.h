@@ -54,6 +54,9 @@ const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *e
 /* The devices that plugins brought, in the order in which they came; NULL behind the last. */
 const tn_device *registry_device_at(size_t index);
 
+/* What a plugin brought for several processes that compute one model, and which one did; NULL: none did. */
+const struct tn_group_kind *registry_group(const char **file);
+
 /* The plugin that brought the device of this name; NULL: none did. */
 const char *registry_device_file(const char *name);
 

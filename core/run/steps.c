@@ -2,6 +2,7 @@
 #include "run/steps.h"
 
 #include "base/convert.h"
+#include "group/group.h"
 #include "op/op.h"
 #include "run/pieces.h"
 
@@ -138,14 +139,22 @@ tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *
     return y;
 }
 
-void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed, const graph_site *experts,
-                  const tn_tensor *x, const tn_tensor *y)
+void steps_join_into(graph_run *r, const graph_cut *cut, const tn_tensor *part, const tn_tensor *whole)
 {
-    const int64_t shape[2] = {x->shape[0], route->site.dim[TN_DIM_TOP_K]};
-    bool wide = route->site.features & TN_HAS_F32_ROUTING;
-    tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
-    steps_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
-    steps_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
+    if (r->status == TN_OK && !r->arena->measuring)
+        r->status = group_join(cut->group, part, whole, cut->unit, r->err);
+}
+
+tn_tensor steps_join(graph_run *r, const graph_cut *cut, const tn_tensor *x)
+{
+    tn_tensor all = steps_take(r, x->dtype, 2, (int64_t[]){x->shape[0], cut->total});
+    steps_join_into(r, cut, x, &all);
+    return all;
+}
+
+int64_t steps_linear_width(const graph_site *site)
+{
+    return site->cut.group && !site->stays_cut ? site->cut.total : site->site.dim[TN_DIM_OUT];
 }
 
 /* from and to may be the same. */

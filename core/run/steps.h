@@ -146,6 +146,10 @@ void steps_step(graph_run *r, tn_op op, const tn_site *site, run_tensors in, run
 /* x [rows, features] each. */
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);
 tn_tensor steps_rows(graph_run *r, const tn_site *site, const tn_tensor *ids, int64_t width); /* of a table */
+/* How wide what a LINEAR gives is; the parts of all ranks [rows, cut.total] from x [rows, own]. */
+int64_t steps_linear_width(const graph_site *site);
+tn_tensor steps_join(graph_run *r, const graph_cut *cut, const tn_tensor *x);
+void steps_join_into(graph_run *r, const graph_cut *cut, const tn_tensor *part, const tn_tensor *whole); /* dense */
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
 void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */

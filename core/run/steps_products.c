@@ -2,11 +2,13 @@
  * or not. */
 #include "run/steps.h"
 
+#include "group/group.h"
+
 /* ---- linear layers -------------------------------------------------------------------------------- */
 
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
 {
-    tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], site->site.dim[TN_DIM_OUT]});
+    tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], steps_linear_width(site)});
     steps_linear_into(r, site, x, &y);
     return y;
 }
@@ -42,25 +44,44 @@ static void perform_lora(graph_run *r, const graph_site *site, const tn_tensor *
     r->first_row = before;
 }
 
+/* y is dense. */
+static void linear_of_ranks(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
+{
+    size_t mark = arena_mark(r->arena);
+    const tn_tensor own = steps_take(r, y->dtype, 2, (int64_t[]){x->shape[0], site->site.dim[TN_DIM_OUT]});
+    steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(&own));
+    steps_join_into(r, &site->cut, &own, y);
+    steps_release(r, mark);
+}
+
 void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
 {
     if (site->outer && site->outer->site.op == TN_OP_LORA_LINEAR)
         site = site->outer;
     if (site->site.op == TN_OP_LORA_LINEAR)
         perform_lora(r, site, x, y);
+    else if (site->cut.group && !site->stays_cut)
+        linear_of_ranks(r, site, x, y);
     else
         steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
 }
 
 /* ---- what is composed of them, with adapters inside ----------------------------------------------- */
 
+static int64_t own_inter(const graph_site *site)
+{
+    int64_t first, all = site->site.dim[TN_DIM_INTER];
+    group *g = site->cut.group;
+    return g ? group_share(g, g->end.rank, all, site->cut.unit, &first) : all;
+}
+
 /* On a tape they are performed call by call, so that each of their products has its gradients, and what backward reads
- * of them is kept. */
+ * of them is kept; and where their parts are cut over ranks, so that each part is joined before the next reads it. */
 static void mlp_by_parts(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
 {
     const tn_site *s = &site->site;
     graph_site *const *part = site->part;
-    int64_t rows = x->shape[0], inter = s->dim[TN_DIM_INTER];
+    int64_t rows = x->shape[0], inter = own_inter(site);
     int32_t layout = s->meaning[TN_AXIS_LAYOUT];
     bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
     tn_tensor both = steps_take(r, r->dtype, 2, (int64_t[]){rows, gated && !split ? 2 * inter : inter});
@@ -79,15 +100,18 @@ static void mlp_by_parts(graph_run *r, const graph_site *site, const tn_tensor *
         steps_step(r, TN_OP_GLU, s, RUN_TENSORS(&gate, &up), RUN_TENSORS(&p));
     else
         steps_step(r, TN_OP_ACT, s, RUN_TENSORS(&both), RUN_TENSORS(&p));
+    if (site->cut.group)
+        p = steps_join(r, &site->cut, &p);
     steps_linear_into(r, part[GRAPH_PART_DOWN], &p, y);
 }
 
 /* The shared expert's rows times sigmoid(its gate). The step's meaning lives as long as the tape's calls. */
 static void gate_shared(graph_run *r, const graph_site *block, const tn_tensor *x, const tn_tensor *z)
 {
-    void *memory;
+    tn_site own;
+    void *memory = &own;
     tn_tensor gate = steps_linear(r, block->part[GRAPH_PART_SHARED_GATE], x);
-    if (r->status == TN_OK)
+    if (r->status == TN_OK && r->tape)
         r->status = arena_take(r->arena, sizeof(tn_site), &memory, r->err);
     if (r->status != TN_OK)
         return;
@@ -114,7 +138,7 @@ static void block_by_parts(graph_run *r, const graph_site *site, const tn_tensor
 
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
 {
-    if (r->tape && site->site.features & TN_HAS_ADAPTER) {
+    if (site->by_parts || (r->tape && site->site.features & TN_HAS_ADAPTER)) {
         (site->site.op == TN_OP_MLP ? mlp_by_parts : block_by_parts)(r, site, x, y);
         return;
     }

@@ -41,7 +41,7 @@ static bool competes(const plan *p, size_t candidate, size_t shape)
 static bool is_measurable(const plan *p)
 {
     return kernels_config_measure(p->config) && !p->untimed && !p->adds && !p->target->training &&
-           p->target->device->ops->host_memory;
+           !p->target->together && p->target->device->ops->host_memory;
 }
 
 plan_fit *plan_entrant(const plan *p, size_t candidate, size_t shape)

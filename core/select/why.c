@@ -209,7 +209,7 @@ tn_status plan_check_same_bits(const plan *p, tn_error *err)
     for (size_t i = 0; kernels_config_same_bits(p->config) && i < p->target->graph->site_count; i++) {
         const graph_site *site = p->target->graph->sites[i];
         const plan_choice *choice = &p->choices[i];
-        if (!sums_by_call(site->site.op) || choice->kernel || choice->covered_by)
+        if (!sums_by_call(site->site.op) || site->by_parts || choice->kernel || choice->covered_by)
             continue;
         if (!first)
             promised_verdict(p, i, why);

@@ -14,7 +14,7 @@ extern "C" {
 /* Majors must be equal. A plugin names the lowest minor that it needs, 0 unless it defines TN_ABI_NEEDED before
  * including this header. A plugin built for 2.x loads into every host of 2.x and later minors. */
 #define TN_ABI_MAJOR 2
-#define TN_ABI_MINOR 4
+#define TN_ABI_MINOR 5
 #ifndef TN_ABI_NEEDED
 #define TN_ABI_NEEDED 0
 #endif
@@ -109,6 +109,7 @@ typedef struct tn_kernel {
 } tn_kernel;
 
 struct tn_device;
+struct tn_group_kind;
 
 typedef struct tn_plugin {
     uint32_t size;
@@ -117,6 +118,9 @@ typedef struct tn_plugin {
     const tn_kernel *kernels;
     uint32_t kernel_count;
     const struct tn_device *device; /* a device that this plugin brings, or NULL; device.h    */
+    /* A way for several processes to compute one model, or NULL; group.h. (ABI 2.5: a plugin that brings one needs that
+     * minor) */
+    const struct tn_group_kind *group;
 } tn_plugin;
 
 /* Called by the constructor that TN_PLUGIN writes; stages the plugin, checks nothing yet. [any thread] */

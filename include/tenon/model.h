@@ -60,6 +60,13 @@ typedef struct tn_model_options {
      * TN_E_INPUT that names the key, with the shapes. */
     const char *adapter;
     const tn_lora *lora; /* the same of a new adapter; not both                                   */
+    /* "tensor", or "tensor=N": the model is cut over the ranks of a group, N of them, and tn_follow (parallel.h) is
+     * what ranks but 0 call. NULL: this process computes it alone. Not for training, adapters, borrowed memory, or
+     * devices but the CPU; no kernel is timed, since all ranks must choose alike. */
+    const char *parallel;
+    /* This process's end of the group, which the model takes over; NULL: the kind that a plugin brings is opened. */
+    const struct tn_group *group;
+    double patience; /* seconds that a wait for other ranks may last; 0: 60                         */
 } tn_model_options;
 
 /* Its strings belong to the model. */
@@ -80,6 +87,7 @@ typedef struct tn_model_info {
     int64_t eos_total; /* tokens that end a text, all of them                                      */
     const int64_t *eos_ids;
     int64_t relaid_bytes; /* of quantised weights and scales in another order than the file's      */
+    int32_t rank, ranks;  /* of a parallel model: this process's, and how many; else 0 and 1        */
 } tn_model_info;
 
 /* Maps a checkpoint folder, or a .gguf file with those that it was split into, and builds its graph; all sites are

@@ -25,11 +25,13 @@
 #include <tenon/error.h>
 #include <tenon/file.h>
 #include <tenon/grammar.h>
+#include <tenon/group.h>
 #include <tenon/kernel.h>
 #include <tenon/machine.h>
 #include <tenon/media.h>
 #include <tenon/model.h>
 #include <tenon/notices.h>
+#include <tenon/parallel.h>
 #include <tenon/plugins.h>
 #include <tenon/quantize.h>
 #include <tenon/session.h>

@@ -170,6 +170,11 @@ static void *get_model(void)
     return values_world.model;
 }
 
+static void *get_following(void)
+{
+    return values_world.following;
+}
+
 static void *get_running(void)
 {
     tn_session_free(values_world.session);
@@ -392,6 +397,7 @@ static const struct {
     {NULL, NULL, "tn_error", make_error},
     {"tn_session_new", NULL, "tn_model", get_running},
     {"tn_engine_new", NULL, "tn_model", get_running},
+    {"tn_follow", NULL, "tn_model", get_following},
     {NULL, NULL, "tn_engine", get_engine},
     {NULL, NULL, "tn_engine_request", make_request},
     {"tn_model_merge", NULL, "tn_model", get_adapted},

@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +55,20 @@ static void make_files(void)
     unsetenv("TENON_CONFIG");
 }
 
+/* Zeros are rank 0's order to end. */
+static tn_status tell_the_end(void *self, void *data, int64_t bytes, bool idle, tn_error *err)
+{
+    (void)self, (void)idle, (void)err;
+    memset(data, 0, (size_t)bytes);
+    return TN_OK;
+}
+
+static tn_status gather_nothing(void *self, void *all, const int64_t *bytes, tn_error *err)
+{
+    (void)self, (void)all, (void)bytes, (void)err;
+    return TN_OK;
+}
+
 void values_open(void)
 {
     static const char *const texts[] = {"stop"};
@@ -71,6 +86,9 @@ void values_open(void)
     values_world.bound = needed(tn_site_bind(values_world.model, "model.norm", TN_OP_RMS_NORM, 4, &err), &err);
     values_world.running = needed(tn_model_open(llama, &options, &err), &err);
     values_world.session = needed(tn_session_new(values_world.running, &small, &err), &err);
+    const tn_group end = {.size = sizeof end, .rank = 1, .ranks = 2, .gather = gather_nothing, .tell = tell_the_end};
+    const tn_model_options cut = {.size = sizeof cut, .threads = 1, .parallel = "tensor", .group = &end};
+    values_world.following = needed(tn_model_open(llama, &cut, &err), &err);
     values_world.served = needed(tn_model_open(llama, &options, &err), &err);
     values_world.engine = needed(
         tn_engine_new(values_world.served,

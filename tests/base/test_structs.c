@@ -457,7 +457,7 @@ static const char *const others[] = {
     "tn_packed",    "tn_site",          "tn_plan",          "tn_call",        "tn_kernel_info", "tn_event",
     "tn_calls_row", "tn_text_row",      "tn_text_site",     "tn_text_report", "tn_machine",     "tn_check_row",
     "tn_device",    "tn_match",         "tn_impl",          "tn_kernel",      "tn_plugin",      "tn_cache_kind",
-    "tn_quantized", "tn_engine_result",
+    "tn_quantized", "tn_engine_result", "tn_group_kind",    "tn_group",
 };
 
 static bool is_named(const char *name)

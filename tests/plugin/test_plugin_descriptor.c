@@ -246,7 +246,7 @@ START_TEST(counts_and_kinds_are_checked)
     expect_bad("plugin ABI: expected major 2, got 1");
     setup();
     plugin.abi_minor_needed = TN_ABI_MINOR + 1;
-    expect_bad("plugin ABI: it needs 2.5, this host has 2.4");
+    expect_bad("plugin ABI: it needs 2.6, this host has 2.5");
     ck_assert_ptr_null(descriptor_read(NULL, NULL, "p.so", NULL));
 }
 END_TEST
@@ -305,6 +305,37 @@ START_TEST(a_device_is_complete)
     device.name = "npu";
     device.size = 12;
     expect_bad("device: its size is 12");
+}
+END_TEST
+
+static tn_status open_nothing(tn_group *group, double patience, tn_error *err)
+{
+    (void)group, (void)patience;
+    return tn_fail(err, TN_E_KERNEL, "group", "there is none");
+}
+
+START_TEST(a_group_is_complete)
+{
+    tn_group_kind group = {.size = sizeof group, .name = "wires", .open = open_nothing};
+    plugin.kernel_count = 0;
+    plugin.group = &group;
+    descriptor *d = expect_good();
+    ck_assert(d->group->open == open_nothing);
+    ck_assert(d->plugin.group == d->group);
+    ck_assert(d->group->name != group.name);
+    ck_assert_str_eq(d->group->name, "wires");
+    ck_assert_str_eq(d->group->summary, "");
+    descriptor_free(d);
+    group.open = NULL;
+    expect_bad("group: it needs a name such as 'mpi', and open");
+    group.open = open_nothing;
+    group.name = "Wires";
+    expect_bad("group: it needs a name such as 'mpi', and open");
+    group.name = NULL;
+    expect_bad("group: its name must be one line");
+    group.name = "wires";
+    group.size = 12;
+    expect_bad("group: its size is 12");
 }
 END_TEST
 
@@ -380,7 +411,7 @@ int main(void)
     tcase_add_loop_test(tc, unknown_bytes_in_use_are_refused, 0, 2);
     suite_add(tc, longer_kernels_and_plugins_are_read, missing_fields_are_zero, sizes_that_no_version_has_are_refused,
               elements_of_an_array_have_one_size, texts_are_checked, counts_and_kinds_are_checked,
-              note_and_descriptor_agree, a_device_is_complete, strings_and_lists_are_copied, tolerances_have_a_ceiling,
-              optional_outputs_are_those_of_the_operation);
+              note_and_descriptor_agree, a_device_is_complete, a_group_is_complete, strings_and_lists_are_copied,
+              tolerances_have_a_ceiling, optional_outputs_are_those_of_the_operation);
     return suite_run();
 }

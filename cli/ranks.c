@@ -1,0 +1,74 @@
+/* Several processes that compute one model: who was started how, and what ranks but 0 do. */
+#include "ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What launchers say; -1: nothing. */
+static int64_t said_by(const char *const *names)
+{
+    for (; *names; names++) {
+        const char *text = getenv(*names);
+        if (text && *text)
+            return strtoll(text, NULL, 10);
+    }
+    return -1;
+}
+
+int64_t ranks_own(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+    int64_t rank = said_by(names);
+    return rank < 0 ? 0 : rank;
+}
+
+static int64_t started(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
+    return said_by(names);
+}
+
+bool ranks_can(const command *c)
+{
+    for (size_t i = 0; i < c->option_count; i++)
+        if (c->options[i].id == OPT_PARALLEL)
+            return true;
+    return false;
+}
+
+tn_status ranks_check(const options *o, tn_error *err)
+{
+    int64_t count = started();
+    if (count < 2 || option_given(o, OPT_PARALLEL) || !ranks_can(o->command))
+        return TN_OK;
+    return tn_fail(err, TN_E_USAGE, o->command->name,
+                   "%lld processes were started, and each would do the same; give --parallel tensor, or start one",
+                   (long long)count);
+}
+
+/* What all ranks have agreed on rank 0 says; what stands before that, or behind it, is this rank's alone. */
+static bool is_own(const tn_error *err)
+{
+    return strcmp(err->where, "mpi") == 0;
+}
+
+tn_status ranks_follow(const options *o, tn_error *err)
+{
+    workspace w = {0};
+    tn_error why = TN_ERROR_INIT;
+    char host[64] = "";
+    tn_status status = workspace_model(&w, o, o->argument[0], &why);
+    bool own = status != TN_OK && is_own(&why);
+    if (status == TN_OK) {
+        status = tn_follow(w.model, w.config, &why);
+        own = status != TN_OK;
+    }
+    workspace_close(&w);
+    gethostname(host, sizeof host - 1);
+    if (own) {
+        ranks_silent = false;
+        tn_fail(err, status, why.where, "rank %lld on %s: %s", (long long)ranks_own(), host, why.message);
+    }
+    return status;
+}

@@ -1,0 +1,34 @@
+/* Ranks that a launcher (mpirun) started. */
+#ifndef TENON_CLI_RANKS_H
+#define TENON_CLI_RANKS_H
+
+#include "cli.h"
+
+/* Of commands that a model of several ranks can have. */
+#define PARALLEL_OPTIONS                                                                                               \
+    {OPT_PARALLEL,                                                                                                     \
+     "parallel",                                                                                                       \
+     "tensor[=N]",                                                                                                     \
+     0,                                                                                                                \
+     OPTION_TEXT,                                                                                                      \
+     0,                                                                                                                \
+     0,                                                                                                                \
+     "cut the model over the processes that mpirun started; N: so many"},                                              \
+    {                                                                                                                  \
+        OPT_PATIENCE, "patience", "SECONDS", 0, OPTION_INTEGER, 1, 1e6,                                                \
+            "most that ranks wait for each other; default 60"                                                          \
+    }
+
+/* This process's rank; 0 where no launcher says another. */
+int64_t ranks_own(void);
+
+/* Is it one of the commands that have PARALLEL_OPTIONS? */
+bool ranks_can(const command *c);
+
+/* Does a process of several that were started know that it is one of them? */
+tn_status ranks_check(const options *o, tn_error *err);
+
+/* A rank but 0: the same model with the same kernels, then what rank 0 orders. */
+tn_status ranks_follow(const options *o, tn_error *err);
+
+#endif

@@ -1,0 +1,28 @@
+/* Inside core: sessions of a parallel model. What rank 0 does with them is told to the others, which do it too. */
+#ifndef TENON_CORE_RANKS_H
+#define TENON_CORE_RANKS_H
+
+#include "open/parallel.h"
+
+/* ORDER_NEW: rows, context, chunk, whole_cache. ORDER_REWIND: the length. ORDER_RUN: tokens, outputs, what is there
+ * beside the ids, whether progress is asked; then ids, mask and positions. */
+enum { WANTS_LOGITS = 1, WANTS_LAST = 2, WANTS_HIDDEN = 4 };
+enum { HAS_MASK = 1, HAS_POSITIONS = 2 };
+
+/* Of a session of a model that is not parallel, and on ranks but 0, these do nothing. */
+tn_status ranks_new(tn_session *s, const tn_session_options *options, tn_error *err);
+void ranks_order(const tn_session *s, parallel_kind kind, int64_t number);
+/* progress: is asked behind each chunk, and its answer told (ranks_ask). */
+tn_status ranks_run(const tn_session *s, const tn_batch *batch, const tn_outputs *outputs, bool progress,
+                    tn_error *err);
+
+/* A progress function of rank 0's that the others hear the answer of. */
+typedef struct ranks_asked {
+    const tn_session *session;
+    int (*progress)(void *ctx, int64_t done, int64_t total);
+    void *ctx;
+    tn_error *err;
+} ranks_asked;
+int ranks_ask(void *asked, int64_t done, int64_t total);
+
+#endif

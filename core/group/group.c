@@ -1,0 +1,153 @@
+/* The ranks of a model: who has which part, and making a whole of parts. */
+#include "group/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+group *group_new(const tn_group *end, tn_error *err)
+{
+    group *g = calloc(1, sizeof *g);
+    int64_t *bytes = calloc((size_t)end->ranks, sizeof *bytes);
+    if (!g || !bytes) {
+        free(g);
+        free(bytes);
+        if (end->close)
+            end->close(end->self);
+        tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");
+        return NULL;
+    }
+    *g = (group){.end = *end, .bytes = bytes};
+    return g;
+}
+
+void group_close(group *g)
+{
+    if (!g)
+        return;
+    if (g->end.close && !g->failed)
+        g->end.close(g->end.self);
+    if (g->buffer)
+        munmap(g->buffer, g->buffer_bytes);
+    free(g->bytes);
+    free(g);
+}
+
+int64_t group_share(const group *g, int32_t rank, int64_t total, int64_t unit, int64_t *first)
+{
+    int64_t units = total / unit, ranks = g->end.ranks;
+    *first = units * rank / ranks * unit;
+    return (rank + 1 == ranks ? total : units * (rank + 1) / ranks * unit) - *first;
+}
+
+bool group_cuts(const group *g, int64_t total, int64_t unit)
+{
+    return total / unit >= g->end.ranks;
+}
+
+/* Room for what crosses, which no child of a check needs. */
+static tn_status reserve(group *g, size_t bytes, tn_error *err)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes <= g->buffer_bytes)
+        return TN_OK;
+    bytes = (bytes + page - 1) / page * page;
+    char *more = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (more == MAP_FAILED)
+        return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory for %zu bytes that ranks exchange", bytes);
+    madvise(more, bytes, MADV_DONTFORK);
+    if (g->buffer)
+        munmap(g->buffer, g->buffer_bytes);
+    g->buffer = more;
+    g->buffer_bytes = bytes;
+    return TN_OK;
+}
+
+static tn_status gather(group *g, tn_error *err)
+{
+    tn_status status = g->end.gather(g->end.self, g->buffer, g->bytes, err);
+    g->failed |= status != TN_OK;
+    return status;
+}
+
+tn_status group_join(group *g, const tn_tensor *part, const tn_tensor *whole, int64_t unit, tn_error *err)
+{
+    int64_t rows = whole->shape[0], total = whole->shape[1], first, own = 0, all = 0;
+    size_t element = tn_dtype_size(whole->dtype);
+    for (int32_t r = 0; r < g->end.ranks; r++) {
+        own = r == g->end.rank ? all : own;
+        g->bytes[r] = rows * group_share(g, r, total, unit, &first) * (int64_t)element;
+        all += g->bytes[r];
+    }
+    tn_status status = all > 0 ? reserve(g, (size_t)all, err) : TN_OK;
+    if (status != TN_OK || all == 0)
+        return status;
+    memcpy(g->buffer + own, part->data, (size_t)g->bytes[g->end.rank]);
+    if ((status = gather(g, err)) != TN_OK)
+        return status;
+    const char *from = g->buffer;
+    for (int32_t r = 0; r < g->end.ranks; r++) {
+        size_t width = (size_t)group_share(g, r, total, unit, &first) * element;
+        for (int64_t row = 0; row < rows; row++, from += width)
+            memcpy((char *)whole->data + (size_t)(row * total + first) * element, from, width);
+    }
+    return TN_OK;
+}
+
+tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err)
+{
+    tn_status status = reserve(g, bytes, err);
+    if (status != TN_OK)
+        return status;
+    if (g->end.rank == 0)
+        memcpy(g->buffer, data, bytes);
+    status = g->end.tell(g->end.self, g->buffer, (int64_t)bytes, idle, err);
+    g->failed |= status != TN_OK;
+    if (status == TN_OK && g->end.rank > 0)
+        memcpy(data, g->buffer, bytes);
+    return status;
+}
+
+tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err)
+{
+    size_t bytes = size * (size_t)g->end.ranks;
+    tn_status status = reserve(g, bytes, err);
+    for (int32_t r = 0; r < g->end.ranks; r++)
+        g->bytes[r] = (int64_t)size;
+    if (status != TN_OK)
+        return status;
+    memcpy(g->buffer + size * (size_t)g->end.rank, own, size);
+    status = gather(g, err);
+    if (status == TN_OK)
+        memcpy(all, g->buffer, bytes);
+    return status;
+}
+
+/* What a rank says of itself. */
+typedef struct outcome {
+    int32_t status;
+    char host[64];
+    tn_error err;
+} outcome;
+
+tn_status group_agree(group *g, tn_status status, tn_error *err)
+{
+    outcome own = {.status = status};
+    outcome *all = calloc((size_t)g->end.ranks, sizeof *all);
+    if (!all)
+        return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");
+    if (status != TN_OK && err)
+        own.err = *err;
+    gethostname(own.host, sizeof own.host - 1);
+    tn_status exchanged = group_exchange(g, &own, sizeof own, all, err);
+    for (int32_t r = 0; r < g->end.ranks && exchanged == TN_OK && status == TN_OK; r++) {
+        all[r].host[sizeof own.host - 1] = all[r].err.where[sizeof own.err.where - 1] = '\0';
+        all[r].err.message[sizeof own.err.message - 1] = '\0';
+        if (all[r].status != TN_OK)
+            status = tn_fail(err, (tn_status)all[r].status, all[r].err.where, "rank %d on %s: %s", (int)r, all[r].host,
+                             all[r].err.message);
+    }
+    free(all);
+    return exchanged != TN_OK ? exchanged : status;
+}

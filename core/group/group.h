@@ -1,0 +1,38 @@
+/* Inside core: the ranks that a model is cut over. All ranks make the same calls in the same order. */
+#ifndef TENON_CORE_GROUP_H
+#define TENON_CORE_GROUP_H
+
+#include <tenon/group.h>
+#include <tenon/tensor.h>
+
+typedef struct group {
+    tn_group end;
+    char *buffer; /* what the transport sees: nothing else lies in these pages                     */
+    size_t buffer_bytes;
+    int64_t *bytes; /* [ranks], of the parts of one call                                            */
+    bool failed;    /* ranks do no longer call the same                                             */
+} group;
+
+/* Takes the end over, also where it fails (NULL). */
+group *group_new(const tn_group *end, tn_error *err);
+void group_close(group *g); /* or NULL */
+
+/* Which of total rows or heads are a rank's, in whole units (the last rank has what is left, too): their number, and in
+ * *first the first. group_cuts: does every rank get a unit? */
+int64_t group_share(const group *g, int32_t rank, int64_t total, int64_t unit, int64_t *first);
+bool group_cuts(const group *g, int64_t total, int64_t unit);
+
+/* Rows of whole [rows,total] from those of part [rows,share of the rank], both dense and in the host's memory. */
+tn_status group_join(group *g, const tn_tensor *part, const tn_tensor *whole, int64_t unit, tn_error *err);
+
+/* Rank 0's bytes, for all; idle as tn_group.tell has it. */
+tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err);
+
+/* size bytes of every rank, side by side in all [ranks * size]. */
+tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err);
+
+/* The outcome of every rank becomes that of all: status where it is a failure, else that of the first rank that failed,
+ * with its error, which then names it. */
+tn_status group_agree(group *g, tn_status status, tn_error *err);
+
+#endif

@@ -1,0 +1,210 @@
+/* A model that is cut over ranks: opening the group, are all alike, and what rank 0 tells the others. */
+#include "open/parallel.h"
+
+#include "base/hash.h"
+#include "base/structs.h"
+#include "device/hoststate.h"
+#include "plugin/kernels_config.h"
+#include "plugin/plugins.h"
+#include "plugin/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATIENCE = 60 };
+
+/* "tensor" or "tensor=N"; *ranks 0: not said. */
+static bool parse(const char *text, int64_t *ranks)
+{
+    static const char kind[] = "tensor";
+    size_t length = sizeof kind - 1;
+    char *end = NULL;
+    *ranks = 0;
+    if (strncmp(text, kind, length) != 0)
+        return false;
+    if (!text[length])
+        return true;
+    *ranks = text[length] == '=' ? strtoll(text + length + 1, &end, 10) : -1;
+    return *ranks >= 1 && *ranks <= 4096 && !*end;
+}
+
+tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_error *err)
+{
+    int64_t ranks;
+    if (!parse(options->parallel, &ranks))
+        return tn_fail(err, TN_E_USAGE, "parallel",
+                       "'%.64s' is no way to cut a model; give tensor, or tensor=N for N ranks", options->parallel);
+    const char *what = borrowed                            ? "a borrowed model"
+                       : options->training                 ? "training"
+                       : options->adapter || options->lora ? "a model with an adapter"
+                                                           : NULL;
+    return what ? tn_fail(err, TN_E_USAGE, "parallel", "%s is not cut over ranks", what) : TN_OK;
+}
+
+/* What a plugin brings is opened with everything of the process that it may not change as it was. */
+static tn_status open_kind(const tn_model_options *options, tn_group *end, tn_error *err)
+{
+    const char *file;
+    char changed[256];
+    const tn_group_kind *kind = registry_group(&file);
+    if (!kind)
+        return tn_fail(err, TN_E_KERNEL, "parallel",
+                       "no plugin connects ranks; mpi.so does, which belongs beside the others");
+    hoststate *before = hoststate_save();
+    *end = (tn_group){.size = sizeof *end};
+    tn_status status = kind->open(end, options->patience > 0 ? options->patience : PATIENCE, err);
+    hoststate_restore(before, changed, sizeof changed);
+    if (status == TN_OK && (end->ranks < 1 || end->rank < 0 || end->rank >= end->ranks || !end->gather || !end->tell))
+        status = tn_fail(err, TN_E_KERNEL, file, "its group '%s' has rank %d of %d, or lacks gather or tell",
+                         kind->name, (int)end->rank, (int)end->ranks);
+    return status;
+}
+
+tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *err)
+{
+    tn_group end = {0};
+    int64_t ranks;
+    if (!options->parallel)
+        return TN_OK;
+    tn_status status = options->group ? structs_take(&end, sizeof end, options->group, "tn_group", err)
+                                      : open_kind(options, &end, err);
+    if (status != TN_OK)
+        return status;
+    if (!(m->group = group_new(&end, err)))
+        return TN_E_MEMORY;
+    if (parse(options->parallel, &ranks) && ranks && ranks != end.ranks)
+        return tn_fail(err, TN_E_USAGE, "parallel", "%s asks for %lld ranks, %d were started", options->parallel,
+                       (long long)ranks, (int)end.ranks);
+    if (!ranks && end.ranks == 1)
+        return tn_fail(err, TN_E_USAGE, "parallel",
+                       "there is one process; start several, as with mpirun -n 2, or give tensor=1");
+    if (options->device && strcmp(options->device, "auto") != 0 && strncmp(options->device, "cpu", 3) != 0)
+        return tn_fail(err, TN_E_USAGE, "parallel", "device %s does not compute with other ranks; use cpu",
+                       options->device);
+    return TN_OK;
+}
+
+tn_status parallel_agree(const tn_model *m, tn_status status, tn_error *err)
+{
+    return m->group && !m->group->failed ? group_agree(m->group, status, err) : status;
+}
+
+tn_status parallel_tell(const tn_model *m, const parallel_order *order, const void *bytes, tn_error *err)
+{
+    parallel_order out = *order;
+    if (!m->group || m->group->end.rank > 0)
+        return TN_OK;
+    if (m->group->failed)
+        return tn_fail(err, TN_E_KERNEL, "parallel", "ranks did not answer before; start all of them again");
+    tn_status status = group_tell(m->group, &out, sizeof out, true, err);
+    if (status == TN_OK && order->bytes > 0)
+        status = group_tell(m->group, (void *)(uintptr_t)bytes, (size_t)order->bytes, false, err);
+    return status;
+}
+
+tn_status parallel_apply(const tn_model *m, const tn_config *config, const char *spec, tn_error *err)
+{
+    if (!m->group)
+        return TN_OK;
+    if (m->group->end.rank > 0)
+        return m->following ? TN_OK
+                            : tn_fail(err, TN_E_USAGE, "parallel", "rank 0 applies kernels for all; call tn_follow");
+    spec = spec ? spec : tn_config_kernels(config);
+    const parallel_order order = {.kind = ORDER_APPLY,
+                                  .bytes = (int64_t)strlen(spec) + 1,
+                                  .number = {kernels_config_same_bits(config), kernels_config_exact(config)}};
+    return parallel_tell(m, &order, spec, err);
+}
+
+tn_status parallel_refuse(const tn_model *m, const char *what, tn_error *err)
+{
+    return m->group ? tn_fail(err, TN_E_USAGE, "parallel", "%s is not told to other ranks; use tn_apply_kernels", what)
+                    : TN_OK;
+}
+
+void parallel_end(const tn_model *m)
+{
+    if (m->group && !m->group->failed && m->info.ranks > 0)
+        parallel_tell(m, &(parallel_order){.kind = ORDER_END}, NULL, NULL);
+}
+
+/* ---- are all alike? ----------------------------------------------------------------------------------- */
+
+enum { FACT_VERSION, FACT_SETS, FACT_CONFIG, FACT_TENSORS, FACT_OPTIONS, FACT_KERNELS, FACTS };
+
+typedef struct facts {
+    uint64_t of[FACTS];
+    char host[64];
+} facts;
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return hash_bytes(hash, text ? text : "", text ? strlen(text) + 1 : 1);
+}
+
+/* Names and shapes of all tensors, and the beginnings of some. */
+static uint64_t hash_tensors(const tn_model *m)
+{
+    enum { SOME = 64, BYTES = 256 };
+    uint64_t hash = HASH_START;
+    size_t count = shards_count(m->weights), step = count / SOME + 1;
+    for (size_t i = 0; i < count; i++) {
+        tn_tensor t;
+        const char *name = shards_name(m->weights, i);
+        hash = hash_text(hash, name);
+        if (!shards_get(m->weights, name, &t))
+            continue;
+        size_t bytes = tn_dtype_bytes(t.dtype, tn_tensor_count(&t));
+        hash = hash_bytes(hash, t.shape, (size_t)t.ndim * sizeof *t.shape);
+        hash = hash_bytes(hash, &t.dtype, sizeof t.dtype);
+        if (i % step == 0)
+            hash = hash_bytes(hash, t.data, bytes < BYTES ? bytes : BYTES);
+    }
+    return hash;
+}
+
+/* Who computes what every rank computes whole; a kernel may decline a part of one size and take that of another. */
+static uint64_t hash_kernels(const graph *g)
+{
+    uint64_t hash = HASH_START;
+    char digest[PLUGINS_SHA256];
+    for (size_t i = 0; i < g->site_count; i++) {
+        const graph_site *s = g->sites[i];
+        if (s->cut.group || s->by_parts || s->site.op == TN_OP_ATTENTION || s->site.op == TN_OP_ROPE)
+            continue;
+        bool known = s->bound.impl && s->bound.file && plugins_sha256(s->bound.file, digest);
+        hash = hash_text(hash, s->site.path);
+        hash = hash_text(hash, s->bound.impl ? s->bound.id : "");
+        hash = hash_text(hash, known ? digest : "");
+    }
+    return hash;
+}
+
+tn_status parallel_alike(const tn_model *m, tn_error *err)
+{
+    static const char *const what[FACTS] = {"another version of tenon",
+                                            "other instruction sets; set TENON_CPU to what all have",
+                                            "another config.json",
+                                            "other tensors in the checkpoint",
+                                            "another dtype",
+                                            "other kernels at its sites"};
+    const group *g = m->group;
+    facts own = {.of = {hash_text(HASH_START, TN_VERSION), tn_cpu_flags(), config_hash(m->config), hash_tensors(m),
+                        (uint64_t)m->dtype, hash_kernels(m->target.graph)}};
+    facts *all = calloc((size_t)g->end.ranks, sizeof *all);
+    if (!all)
+        return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");
+    gethostname(own.host, sizeof own.host - 1);
+    tn_status status = group_exchange(m->group, &own, sizeof own, all, err);
+    for (int32_t r = 1; r < g->end.ranks && status == TN_OK; r++)
+        for (int f = 0; f < FACTS && status == TN_OK; f++)
+            if (all[r].of[f] != all[0].of[f]) {
+                all[r].host[sizeof own.host - 1] = all[0].host[sizeof own.host - 1] = '\0';
+                status =
+                    tn_fail(err, f == FACT_CONFIG || f == FACT_TENSORS ? TN_E_INPUT : TN_E_KERNEL, "parallel",
+                            "rank %d on %s is not like rank 0 on %s: %s", (int)r, all[r].host, all[0].host, what[f]);
+            }
+    free(all);
+    return status;
+}

@@ -1,0 +1,107 @@
+/* Mixtures. Experts of which each rank has some rows: GROUPED_MATMUL for gates and ups, GLU, and GROUPED_MATMUL for
+ * what goes back, joined behind the second and the third. The rows are sorted by expert, and what comes out is rounded
+ * and added as MOE_EXPERTS has it: rnd(weight * expert(x)) for each slot (not rounded where weights are f32), the slots
+ * of a token added in f32 in their order, and rounded once. */
+#include "run/steps.h"
+
+#include <string.h>
+
+/* Where the slots of all tokens lie among rows sorted by expert. In the host's memory. */
+typedef struct sorted {
+    tn_tensor token;        /* i64 [slots]: whose row each sorted row is                                  */
+    tn_tensor place;        /* i64 [T,k]: which sorted row is a slot's                                    */
+    tn_tensor factor;       /* f32 [slots]: the weight of each sorted row                                 */
+    tn_tensor of_slot;      /* f32 [T,k]: weights                                                         */
+    tn_tensor counts, next; /* i64 [E]; the first row of each that is free                            */
+} sorted;
+
+static int32_t chosen_at(const tn_tensor *chosen, int64_t token, int64_t k)
+{
+    int32_t expert;
+    memcpy(&expert, (const char *)chosen->data + (size_t)(token * chosen->stride[0] + k) * sizeof expert,
+           sizeof expert);
+    return expert;
+}
+
+static void sort_slots(graph_run *r, const graph_site *site, const tn_tensor *chosen, sorted *s)
+{
+    int64_t *count = s->counts.data, *next = s->next.data, *token = s->token.data, *place = s->place.data;
+    float *factor = s->factor.data, *of_slot = s->of_slot.data;
+    int64_t tokens = chosen->shape[0], top_k = chosen->shape[1], experts = s->counts.shape[0];
+    memset(count, 0, (size_t)experts * sizeof *count);
+    for (int64_t i = 0; i < tokens * top_k; i++) {
+        int32_t expert = chosen_at(chosen, i / top_k, i % top_k);
+        if (expert < 0 || expert >= experts) {
+            r->status = tn_fail(r->err, TN_E_INPUT, site->site.path, "token %lld asks for expert %d of %lld",
+                                (long long)(i / top_k), (int)expert, (long long)experts);
+            return;
+        }
+        count[expert]++;
+    }
+    for (int64_t e = 0, at = 0; e < experts; at += count[e++])
+        next[e] = at;
+    for (int64_t i = 0; i < tokens * top_k; i++) {
+        place[i] = next[chosen_at(chosen, i / top_k, i % top_k)]++;
+        token[place[i]] = i / top_k;
+        factor[place[i]] = of_slot[i];
+    }
+}
+
+static sorted sort(graph_run *r, const graph_site *site, const tn_tensor *weights, const tn_tensor *chosen)
+{
+    int64_t slots = chosen->shape[0] * chosen->shape[1];
+    sorted s = {.token = steps_take(r, TN_I64, 1, &slots),
+                .place = steps_take(r, TN_I64, 2, chosen->shape),
+                .factor = steps_take(r, TN_F32, 1, &slots),
+                .of_slot = steps_take(r, TN_F32, 2, chosen->shape),
+                .counts = steps_take(r, TN_I64, 1, &site->site.dim[TN_DIM_EXPERTS]),
+                .next = steps_take(r, TN_I64, 1, &site->site.dim[TN_DIM_EXPERTS])};
+    steps_copy(r, NULL, weights, &s.of_slot);
+    if (r->status == TN_OK && !r->arena->measuring)
+        sort_slots(r, site, chosen, &s);
+    return s;
+}
+
+static void cut_experts(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *weights,
+                        const tn_tensor *chosen, const tn_tensor *y)
+{
+    graph_site *const *product = site->product;
+    int64_t slots = chosen->shape[0] * chosen->shape[1], own = product[GRAPH_PART_GATE]->site.dim[TN_DIM_OUT];
+    size_t mark = arena_mark(r->arena);
+    sorted s = sort(r, site, weights, chosen);
+    const tn_tensor in = steps_take(r, x->dtype, 2, (int64_t[]){slots, x->shape[1]});
+    const tn_tensor gate = steps_take(r, x->dtype, 2, (int64_t[]){slots, own});
+    const tn_tensor up = steps_take(r, x->dtype, 2, gate.shape);
+    const tn_tensor back =
+        steps_take(r, x->dtype, 2, (int64_t[]){slots, product[GRAPH_PART_DOWN]->site.dim[TN_DIM_OUT]});
+    bool scaled = site->site.features & TN_HAS_INPUT_SCALE, rounds = weights->dtype == x->dtype && !scaled;
+    steps_gather(r, x, &s.token, &in);
+    if (scaled)
+        steps_row_scale(r, NULL, &in, &s.factor);
+    steps_site(r, product[GRAPH_PART_GATE], RUN_TENSORS(&in, &s.counts), RUN_TENSORS(&gate));
+    steps_site(r, product[GRAPH_PART_UP], RUN_TENSORS(&in, &s.counts), RUN_TENSORS(&up));
+    steps_step(r, TN_OP_GLU, &site->site, RUN_TENSORS(&gate, &up), RUN_TENSORS(&gate));
+    const tn_tensor inner = steps_join(r, &site->cut, &gate);
+    steps_site(r, product[GRAPH_PART_DOWN], RUN_TENSORS(&inner, &s.counts), RUN_TENSORS(&back));
+    const tn_tensor terms = steps_join(r, &product[GRAPH_PART_DOWN]->cut, &back);
+    if (rounds)
+        steps_row_scale(r, NULL, &terms, &s.factor);
+    if ((rounds || scaled) && r->status == TN_OK && !r->arena->measuring)
+        for (int64_t i = 0; i < slots; i++)
+            ((float *)s.of_slot.data)[i] = 1;
+    steps_gather_sums(r, &terms, &s.place, &s.of_slot, y);
+    steps_release(r, mark);
+}
+
+void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed, const graph_site *experts,
+                  const tn_tensor *x, const tn_tensor *y)
+{
+    const int64_t shape[2] = {x->shape[0], route->site.dim[TN_DIM_TOP_K]};
+    bool wide = route->site.features & TN_HAS_F32_ROUTING;
+    tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
+    steps_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
+    if (experts->by_parts)
+        cut_experts(r, experts, x, &weights, &chosen, y);
+    else
+        steps_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
+}

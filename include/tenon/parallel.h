@@ -1,0 +1,28 @@
+/* Tenon: one model computed by several processes (ranks), each of which holds a part of the weights. tenon.h has the
+ * rules. docs/machines.md has what is cut, and what is the same on all. */
+#ifndef TENON_PARALLEL_H
+#define TENON_PARALLEL_H
+
+#include <tenon/group.h>
+#include <tenon/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* All ranks open the same checkpoint with the same tn_model_options.parallel. Then rank 0 applies kernels, makes
+ * sessions and runs them as ever, and the others call this: it does what rank 0 does, with their own parts of the
+ * weights, until rank 0 closes its model. Kernels are those that rank 0 asks for, of this rank's plugins; what else
+ * config says is this rank's own. What rank 0 gets has the bits that one process would compute with the same kernels at
+ * the same sites; the others' results are thrown away.
+ *
+ * TN_E_USAGE: rank 0, or a model that is not parallel. TN_E_KERNEL, TN_E_INPUT, TN_E_MEMORY: something failed on this
+ * rank alone, or another one did not answer. Who gets an error ends its process with an exit status that is not 0, so
+ * that all end. What rank 0 is told, too (a kernel that is refused, a rank that is not like it), is no error here. [one
+ * thread] */
+TN_API tn_status tn_follow(tn_model *model, tn_config *config, tn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,179 @@
+/* Ranks over MPI: every rank sends its part to each of the others, so that who does not answer is known by number and
+ * host, and no collective's choice of algorithm matters. */
+#include <tenon/group.h>
+
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { HOST = 64, TAG = 7 };
+
+static const int64_t PIECE = INT64_C(1) << 30; /* counts are int                                        */
+
+typedef struct end {
+    int rank, ranks;
+    double patience;
+    MPI_Comm comm;
+    MPI_Request *request; /* [2 ranks]: from each, to each                                          */
+    char (*host)[HOST];
+} end;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Other ranks may have this one's processor: after some microseconds it is given away, then slept. */
+static void breathe(double waited, bool idle)
+{
+    double least = idle ? 1e-3 : 2e-4, pause = (waited - 1e-3) / 8;
+    if (waited < 2e-5)
+        return;
+    if (waited < 1e-3) {
+        sched_yield();
+        return;
+    }
+    pause = pause > least ? least : pause < 1e-6 ? 1e-6 : pause;
+    nanosleep(&(struct timespec){0, (long)(pause * 1e9)}, NULL);
+}
+
+/* Until all 2 ranks requests are done. */
+static tn_status finish(end *e, bool idle, tn_error *err)
+{
+    double start = now(), waited = 0;
+    for (int done = 0; !done;) {
+        MPI_Testall(2 * e->ranks, e->request, &done, MPI_STATUSES_IGNORE);
+        if (done)
+            return TN_OK;
+        waited = now() - start;
+        if (!idle && waited > e->patience)
+            break;
+        breathe(waited, idle);
+    }
+    for (int i = 0; i < 2 * e->ranks; i++) {
+        int there = 1, r = i % e->ranks;
+        if (e->request[i] != MPI_REQUEST_NULL)
+            MPI_Test(&e->request[i], &there, MPI_STATUS_IGNORE);
+        if (!there)
+            return tn_fail(err, TN_E_KERNEL, "mpi", "rank %d on %s did not answer rank %d on %s for %.0f seconds", r,
+                           e->host[r], e->rank, e->host[e->rank], waited);
+    }
+    return TN_OK;
+}
+
+static void forget(end *e)
+{
+    for (int i = 0; i < 2 * e->ranks; i++)
+        e->request[i] = MPI_REQUEST_NULL;
+}
+
+static int piece_of(int64_t bytes, int64_t at)
+{
+    int64_t left = bytes - at;
+    return (int)(left > PIECE ? PIECE : left > 0 ? left : 0);
+}
+
+static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *err)
+{
+    end *e = self;
+    int64_t most = 0, own = 0;
+    for (int r = 0; r < e->ranks; r++) {
+        most = bytes[r] > most ? bytes[r] : most;
+        own += r < e->rank ? bytes[r] : 0;
+    }
+    tn_status status = TN_OK;
+    for (int64_t at = 0; at < most && status == TN_OK; at += PIECE) {
+        int64_t from = 0;
+        int sent = piece_of(bytes[e->rank], at);
+        forget(e);
+        for (int r = 0; r < e->ranks; from += bytes[r++]) {
+            int received = piece_of(bytes[r], at);
+            if (r != e->rank && received > 0)
+                MPI_Irecv((char *)all + from + at, received, MPI_BYTE, r, TAG, e->comm, &e->request[r]);
+            if (r != e->rank && sent > 0)
+                MPI_Isend((char *)all + own + at, sent, MPI_BYTE, r, TAG, e->comm, &e->request[e->ranks + r]);
+        }
+        status = finish(e, false, err);
+    }
+    return status;
+}
+
+static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error *err)
+{
+    end *e = self;
+    tn_status status = TN_OK;
+    for (int64_t at = 0; at < bytes && status == TN_OK; at += PIECE) {
+        forget(e);
+        if (e->rank > 0)
+            MPI_Irecv((char *)data + at, piece_of(bytes, at), MPI_BYTE, 0, TAG, e->comm, &e->request[0]);
+        for (int r = 1; r < e->ranks && e->rank == 0; r++)
+            MPI_Isend((char *)data + at, piece_of(bytes, at), MPI_BYTE, r, TAG, e->comm, &e->request[r]);
+        status = finish(e, idle && e->rank > 0, err);
+    }
+    return status;
+}
+
+static void finalize(void *self)
+{
+    end *e = self;
+    MPI_Comm_free(&e->comm);
+    MPI_Finalize();
+    free(e->request);
+    free(e->host);
+    free(e);
+}
+
+/* Children of this process, in which kernels are checked, never call MPI; of RDMA's memory they get copies. */
+static tn_status start(tn_error *err)
+{
+    int version = 0, sub = 0, granted = 0, done = 0;
+    MPI_Initialized(&done);
+    MPI_Get_version(&version, &sub);
+    if (done)
+        return tn_fail(err, TN_E_KERNEL, "mpi",
+                       "this process has called MPI_Init; give tn_model_open a group of your own");
+    if (version < 3)
+        return tn_fail(err, TN_E_KERNEL, "mpi", "MPI %d.%d is too old; 3.0 is needed", version, sub);
+    setenv("IBV_FORK_SAFE", "1", 0);
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &granted) != MPI_SUCCESS)
+        return tn_fail(err, TN_E_KERNEL, "mpi", "MPI_Init failed");
+    return granted >= MPI_THREAD_SERIALIZED
+               ? TN_OK
+               : tn_fail(err, TN_E_KERNEL, "mpi", "this MPI grants no calls from changing threads");
+}
+
+__attribute__((visibility("default"))) tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err);
+
+tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err)
+{
+    tn_status status = start(err);
+    end *e = status == TN_OK ? calloc(1, sizeof *e) : NULL;
+    if (!e)
+        return status != TN_OK ? status : tn_fail(err, TN_E_MEMORY, "mpi", "out of memory");
+    char name[MPI_MAX_PROCESSOR_NAME] = "";
+    int length = 0;
+    MPI_Comm_dup(MPI_COMM_WORLD, &e->comm);
+    MPI_Comm_rank(e->comm, &e->rank);
+    MPI_Comm_size(e->comm, &e->ranks);
+    e->patience = patience;
+    e->request = calloc(2 * (size_t)e->ranks, sizeof(MPI_Request));
+    e->host = calloc((size_t)e->ranks, sizeof *e->host);
+    if (!e->request || !e->host)
+        return tn_fail(err, TN_E_MEMORY, "mpi", "out of memory");
+    MPI_Get_processor_name(name, &length);
+    char own[HOST];
+    snprintf(own, sizeof own, "%.63s", name);
+    MPI_Allgather(own, HOST, MPI_BYTE, e->host, HOST, MPI_BYTE, e->comm);
+    group->rank = e->rank;
+    group->ranks = e->ranks;
+    group->self = e;
+    group->gather = gather;
+    group->tell = tell;
+    group->close = finalize;
+    return TN_OK;
+}

@@ -1,0 +1,151 @@
+/* A model cut over ranks: the bits of one process that has all of it, with the same kernels. */
+#include "check.h"
+#include "local_group.h"
+
+#include <tenon/parallel.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ANSWER = 12, LINE = 400 };
+
+/* Logits of a whole batch, of its tokens in calls of three, and of some that are chosen one by one. */
+typedef struct outcome {
+    run_results whole, some;
+    float *answer; /* [ANSWER,vocab]                                                              */
+    bool none;     /* it gives no logits                                                           */
+} outcome;
+
+static bool choose_some(const golden *g, tn_model *model, outcome *o, tn_error *err)
+{
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(model, &info);
+    const tn_session_options options = {.size = sizeof options,
+                                        .context = info.max_positions < 256 ? info.max_positions : 256};
+    tn_session *s = tn_session_new(model, &options, err);
+    int64_t vocab = o->whole.vocab, most = options.context - ANSWER, tokens = g->ids.shape[1], id = 0;
+    tokens = tokens < most ? tokens : most;
+    o->answer = calloc((size_t)(ANSWER * vocab), sizeof *o->answer);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = tokens, .ids = g->ids.data};
+    bool ok = s && o->answer;
+    for (int i = 0; i < ANSWER && ok; i++) {
+        float *logits = o->answer + i * vocab;
+        if (i == ANSWER / 2) /* back and on again                                                      */
+            tn_session_rewind(s, tn_session_length(s) - 2, NULL);
+        const tn_outputs out = {.size = sizeof out, .last_logits = logits};
+        ok = tn_session_run(s, &batch, &out, err) == TN_OK;
+        id = 0;
+        for (int64_t v = 1; v < vocab && ok; v++)
+            id = logits[v] > logits[id] ? v : id;
+        batch.tokens = 1;
+        batch.ids = &id;
+    }
+    tn_session_free(s);
+    return ok;
+}
+
+static bool look(const golden *g, tn_model *model, outcome *o, tn_error *err)
+{
+    return run_allocate(g, model, false, &o->whole) && run_case(g, model, 0, RUN_GIVEN, &o->whole, err) &&
+           run_allocate(g, model, false, &o->some) && run_case(g, model, 3, RUN_GIVEN, &o->some, err) &&
+           choose_some(g, model, o, err);
+}
+
+static tn_model *open_one(const golden *g, tn_dtype dtype, const tn_group *end, const tn_config *config,
+                          const char *spec, tn_error *err)
+{
+    const tn_model_options options = {.size = sizeof options,
+                                      .dtype = tn_dtype_name(dtype),
+                                      .threads = 1,
+                                      .parallel = end ? "tensor" : NULL,
+                                      .group = end};
+    tn_model *m = tn_model_open(g->model, &options, err);
+    bool applies = !end || end->rank == 0;
+    if (m && (!applies || tn_apply_kernels(m, config, spec, NULL, err) == TN_OK))
+        return m;
+    tn_model_close(m);
+    return NULL;
+}
+
+static int64_t differing(const float *a, const float *b, int64_t count)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < count; i++)
+        n += memcmp(&a[i], &b[i], sizeof *a) != 0;
+    return n;
+}
+
+/* Rank 0, which computes alone first. Leaves in line what is wrong; "": nothing. */
+static void compare(const golden *g, tn_dtype dtype, local_group *group, const tn_config *config, const char *spec,
+                    char *line)
+{
+    tn_error err = TN_ERROR_INIT;
+    outcome alone = {0}, together = {0};
+    const tn_group end = local_group_end(group, 0);
+    tn_model *one = open_one(g, dtype, NULL, config, spec, &err), *all = NULL;
+    bool ok = one && look(g, one, &alone, &err);
+    tn_model_close(one);
+    if (ok && (all = open_one(g, dtype, &end, config, spec, &err)) != NULL)
+        ok = look(g, all, &together, &err);
+    tn_model_close(all);
+    if (!ok || !all) {
+        snprintf(line, LINE, "%.100s: %.280s", err.where, err.message);
+        return;
+    }
+    int64_t logits = g->ids.shape[0] * g->ids.shape[1] * alone.whole.vocab;
+    int64_t whole = differing(alone.whole.logits, together.whole.logits, logits);
+    int64_t some = differing(alone.some.logits, together.some.logits, logits);
+    int64_t answer = differing(alone.answer, together.answer, ANSWER * alone.whole.vocab);
+    if (whole + some + answer > 0)
+        snprintf(line, LINE, "of %lld logits %lld differ at once, %lld in calls of three; %lld of those of an answer",
+                 (long long)logits, (long long)whole, (long long)some, (long long)answer);
+}
+
+static int follow(const golden *g, tn_dtype dtype, local_group *group, int32_t rank, tn_config *config,
+                  const char *spec, char *line)
+{
+    tn_error err = TN_ERROR_INIT;
+    const tn_group end = local_group_end(group, rank);
+    tn_model *m = open_one(g, dtype, &end, config, spec, &err);
+    tn_status status = m ? tn_follow(m, config, &err) : err.code;
+    if (status != TN_OK)
+        snprintf(line, LINE, "rank %d: %.100s: %.270s", (int)rank, err.where, err.message);
+    tn_model_close(m);
+    return status != TN_OK;
+}
+
+void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char *spec, int32_t ranks)
+{
+    enum { MOST = 16 };
+    char what[32];
+    local_group *group = local_group_new(ranks);
+    char(*line)[LINE] = mmap(NULL, MOST * sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child[MOST];
+    int64_t calls = 0, bytes = 0;
+    bool bad = !group || line == MAP_FAILED || ranks > MOST;
+    snprintf(what, sizeof what, "%s=%d", tn_dtype_name(dtype), (int)ranks);
+    fflush(NULL);
+    for (int32_t r = 0; r < ranks && !bad; r++)
+        if ((child[r] = fork()) == 0) {
+            if (r == 0)
+                compare(g, dtype, group, config, spec, line[0]);
+            _exit(r == 0 ? line[0][0] != 0 : follow(g, dtype, group, r, config, spec, line[r]));
+        }
+    const char *said = bad ? "no memory" : "";
+    for (int32_t r = 0; r < ranks && !bad; r++) {
+        int status = 0;
+        waitpid(child[r], &status, 0);
+        said = !*said && status ? (line[r][0] ? line[r] : "a rank ended by a signal") : said;
+    }
+    if (group)
+        local_group_count(group, &calls, &bytes);
+    char fine[96];
+    snprintf(fine, sizeof fine, "the bits of one; %lld gathers, %lld KB", (long long)calls, (long long)(bytes >> 10));
+    check_report(g, what, spec, !*said, *said ? said : fine);
+    if (line != MAP_FAILED)
+        munmap(line, MOST * sizeof *line);
+}

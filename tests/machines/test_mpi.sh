@@ -1,0 +1,117 @@
+#!/bin/bash
+# tenon --parallel under mpirun: the text of one process; what is wrong in one line, and nothing that hangs or stays.
+set -u
+build=${TENON_BUILD:-build}
+if ! command -v mpirun >/dev/null || [ ! -e "$build/plugins/mpi/open_mpi.so" ]; then
+    echo 'SKIPPED mpirun: Open MPI is not installed, or the build has no plugins/mpi/open_mpi.so'
+    echo '0 passed, 0 failed'
+    exit 0
+fi
+passed=0 failed=0 tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+export HOME=$tmp XDG_CACHE_HOME=$tmp XDG_CONFIG_HOME=$tmp TENON_MEASURE=no
+tenon=$build/tenon model=models/demo
+text="And it came to pass"
+
+ok() { # NAME CONDITION...
+    local name=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED $name"
+        sed 's/^/    /' "$tmp/out" "$tmp/err" 2>/dev/null | head -20
+    fi
+}
+ranks() { # N COMMAND...
+    local n=$1
+    shift
+    timeout -k 5 200 mpirun -q -n "$n" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+}
+ended() { # that exit status, one line of ours that has each word, and nothing on stdout
+    local status=$1 got=$2
+    shift 2
+    [ "$status" = "$got" ] && [ ! -s "$tmp/out" ] && [ "$(grep -c '^tenon: ' "$tmp/err")" = 1 ] || return 1
+    for word in "$@"; do
+        grep -q -- "$word" "$tmp/err" || return 1
+    done
+}
+differs() { ! [ "$1" = "$2" ]; }
+
+apart=auto,-npu_fused_swiglu,-npu_fused_moe
+for kernels in none $apart; do
+    "$tenon" run $model "$text" -n 24 --temperature 0 -q --kernels="$kernels" >"$tmp/alone" 2>/dev/null
+    for n in 2 3; do
+        ranks $n "$tenon" run $model "$text" -n 24 --temperature 0 -q --kernels="$kernels" --parallel "tensor=$n"
+        ok "$n ranks, $kernels: status" [ $? = 0 ]
+        ok "$n ranks, $kernels: the text of one process" cmp -s "$tmp/alone" "$tmp/out"
+    done
+done
+"$tenon" perplexity $model models/demo/heldout.txt -q --kernels=none >"$tmp/alone" 2>/dev/null
+ranks 2 "$tenon" perplexity $model models/demo/heldout.txt -q --kernels=none --parallel tensor
+ok 'perplexity' cmp -s "$tmp/alone" "$tmp/out"
+"$tenon" run $model "$text" -n 30 --temperature 0 -q --speculate=4 --kernels=$apart >"$tmp/alone" 2>/dev/null
+ranks 2 "$tenon" run $model "$text" -n 30 --temperature 0 -q --speculate=4 --kernels=$apart --parallel tensor
+ok 'drafts are taken back' cmp -s "$tmp/alone" "$tmp/out"
+printf 'And it came\nto pass\n/quit\n' >"$tmp/lines"
+"$tenon" chat $model -n 8 --temperature 0 -q --kernels=none <"$tmp/lines" >"$tmp/alone" 2>/dev/null
+timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor <"$tmp/lines" >"$tmp/out" 2>"$tmp/err"
+ok 'a conversation from standard input' cmp -s "$tmp/alone" "$tmp/out"
+
+ranks 2 "$tenon" run $model "$text" -n 4
+ok 'without --parallel' ended 2 $? 'processes were started' '--parallel'
+ranks 3 "$tenon" run $model "$text" -n 4 --parallel tensor=2
+ok 'another number of ranks' ended 2 $? 'asks for 2 ranks, 3 were started'
+ranks 2 "$tenon" run $model "$text" -n 4 --parallel sums
+ok 'no such way' ended 2 $? "'sums'" tensor
+ranks 2 "$tenon" run "$tmp/nothing" "$text" -n 4 --parallel tensor
+ok 'no such model' ended 4 $? nothing
+ranks 2 "$tenon" run $model '' --parallel tensor
+ok 'no prompt' ended 4 $? 'prompt is empty'
+ranks 2 "$tenon" run $model "$text" -n 4 --kernels=npu_fused_nothing --parallel tensor
+ok 'no such kernel' ended 3 $? 'npu_fused_nothing'
+ranks 2 "$tenon" run $model "$text" -n 4 --parallel tensor --adapter "$tmp"
+ok 'an adapter' ended 2 $? adapter
+
+# shellcheck disable=SC2016 # the rank's own variable
+only_one='[ "$OMPI_COMM_WORLD_RANK" = 1 ] &&'
+ranks 2 sh -c "$only_one export TENON_CPU=c; exec \"\$@\"" - "$tenon" run $model "$text" -n 4 --parallel tensor
+ok 'other instruction sets' ended 3 $? 'rank 1 on' 'is not like rank 0' TENON_CPU
+cp -r $model "$tmp/other" && sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.5/' "$tmp/other/config.json"
+ranks 2 sh -c "$only_one set -- \"\$1\" run '$tmp/other' And -n 4 --parallel tensor; exec \"\$@\"" - "$tenon" run $model And -n 4 --parallel tensor
+ok 'another config.json' ended 4 $? 'rank 1 on' 'config.json'
+ranks 2 sh -c "$only_one set -- \"\$1\" run '$tmp/nothing' And -n 4 --parallel tensor; exec \"\$@\"" - "$tenon" run $model And -n 4 --parallel tensor
+ok 'a rank without the model' ended 4 $? 'rank 1 on' nothing
+
+# Ranks that are killed or stopped in the midst of a long text.
+for signal in KILL STOP; do
+    for who in 0 1; do
+        rm -f "$tmp"/pid.*
+        # shellcheck disable=SC2016 # the rank's own variables
+        timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" run $model "$text" -n 100000 \
+            -c 200000 --ignore-eos --parallel tensor --patience 2 >"$tmp/out" 2>"$tmp/err" </dev/null &
+        run=$!
+        for _ in $(seq 1000); do
+            [ -s "$tmp/out" ] && break
+            sleep 0.1
+        done
+        kill -$signal "$(cat "$tmp/pid.$who")"
+        wait $run
+        status=$?
+        ok "rank $who: SIG$signal ends all" differs $status 0
+        ok "rank $who: SIG$signal: not by the time limit" differs $status 124
+        [ $signal = STOP ] && ok "rank $who: the other one says who" grep -q "^tenon: .*rank $who on .* did not answer" "$tmp/err"
+        for r in 0 1; do
+            for _ in $(seq 100); do
+                kill -0 "$(cat "$tmp/pid.$r")" 2>/dev/null || break
+                sleep 0.1
+            done
+            ok "rank $who: SIG$signal: no process stays" sh -c "! kill -0 $(cat "$tmp/pid.$r") 2>/dev/null"
+        done
+    done
+done
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
