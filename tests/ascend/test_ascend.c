@@ -426,7 +426,7 @@ static void run_in_child(tn_model *m, int64_t number, outcome *o)
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
-        alarm(120);
+        suite_limit_child();
         dup2(fileno(said), 2);
         snprintf(text, sizeof text, "%lld", (long long)number);
         setenv("ASCEND_SIM_FAIL", text, 1);

@@ -346,7 +346,7 @@ static tn_status in_child(tn_bound *b, const rows *r, tn_tensor *weight)
     pid_t pid = fork();
     if (pid == 0) {
         rows own = *r;
-        alarm(60);
+        suite_limit_child();
         bool right = tn_bound_point(b, TN_ROLE_WEIGHT, weight, 1, NULL) == TN_OK &&
                      tn_bound_forward(b, &own.x, 1, &own.y, 1, NULL) == TN_OK && same(&own);
         _exit(right ? 0 : 1);
@@ -404,7 +404,7 @@ START_TEST(kernels_on_a_pool)
     p.runs = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(60);
+        suite_limit_child();
         bool right = tn_thread_count() == 1 && tn_bound_forward(b, &r.x, 1, &r.y, 1, NULL) == TN_OK && same(&r) &&
                      p.runs == 0 && tn_threads_use(NULL, NULL) == TN_OK && tn_thread_count() > 1;
         _exit(right ? 0 : 1);

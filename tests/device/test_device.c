@@ -136,7 +136,7 @@ START_TEST(serial_after_fork)
     ck_assert_int_eq(atomic_load(&warm), 300);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        suite_limit_child();
         threads_serial(true);
         atomic_int done = 0;
         team t = {0};

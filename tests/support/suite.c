@@ -1,9 +1,11 @@
 /* The suite of a test program. */
 #include "suite.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static Suite *suite;
 
@@ -68,6 +70,12 @@ void suite_add_all(TCase *tcase, const TTest *const *tests)
 {
     for (; *tests; tests++)
         tcase_add_test(tcase, *tests);
+}
+
+void suite_limit_child(void)
+{
+    signal(SIGALRM, SIG_DFL);
+    alarm(300);
 }
 
 int suite_run(void)

@@ -21,6 +21,10 @@ void suite_forget(const void *what);
 /* Fails the test unless the words are in the text, which may be NULL. */
 void suite_expect_in(const char *text, const char *words);
 
+/* In a child that a test forked: SIGALRM ends it when it hangs, after five minutes. check's own handler of that signal,
+ * which the child has from the test, would end both, without a word of the child. */
+void suite_limit_child(void);
+
 /* Runs it; the program's exit status. */
 int suite_run(void);
 
