@@ -42,12 +42,17 @@ int wire_open(const wire *w);
 void wire_send(int fd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool wire_try(int fd, const char *bytes, size_t length); /* false: the server has closed it                    */
 
-/* What comes until the server closes, or words have come, or so many seconds are over. *closed, unless NULL: it did. */
-const char *wire_read(int fd, const char *words, double seconds, bool *closed);
+/* What comes until the server closes, or words have come, or minutes are over. *closed, unless NULL: it did. */
+const char *wire_read(int fd, const char *words, bool *closed);
 
 /* All that is answered to this, on a connection of its own. A last request is added, which is answered with 410, so
  * that the server closes it. */
 const char *wire_ask(const wire *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Asks a server that waits so long for a request, until this process was not held up for longer meanwhile. Fails unless
+ * that is answered; its connection. */
+int wire_get(const wire *w, double seconds);
+
 int wire_status(const char *answer);                 /* of the first; 0: none                              */
 int wire_count(const char *text, const char *words); /* how often they are in it                           */
 
