@@ -9,7 +9,7 @@ elif ! command -v python3 >/dev/null 2>&1; then
     echo 'SKIPPED the page: python3 is not installed'
 else
     page() {
-        timeout 300 python3 tests/build/page_client.py "$1" "$build/tenon" models/demo chromium
+        timeout 1800 python3 tests/build/page_client.py "$1" "$build/tenon" models/demo chromium
     }
     for case in talk stop key narrow gone; do
         check "the page: $case" page "$case"

@@ -8,12 +8,12 @@ elif ! command -v python3 >/dev/null 2>&1; then
     echo 'SKIPPED tenon serve: python3 is not installed'
 else
     serves() {
-        timeout 300 python3 tests/build/serve_client.py "$1" "$build/tenon" models/demo
+        timeout 1800 python3 tests/build/serve_client.py "$1" "$build/tenon" models/demo
     }
     for case in text same vectors keys unix limits junk gone ends; do
         check "tenon serve: $case" serves "$case"
     done
-    check 'tenon serve: a soak' timeout 600 python3 tests/build/serve_soak.py 5 "$build/tenon" models/demo
+    check 'tenon serve: a soak' timeout 1800 python3 tests/build/serve_soak.py 5 "$build/tenon" models/demo
 fi
 not_there() {
     mkdir -p "$tmp/alone" && cp "$build/tenon" "$tmp/alone/" || return 1
