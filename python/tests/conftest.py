@@ -28,7 +28,7 @@ def surroundings(tmp_path_factory):
 def program():
     def run(*arguments, **more):
         return subprocess.run(
-            [sys.executable, "-m", "tenon", *map(str, arguments)], capture_output=True, text=True, timeout=120, **more
+            [sys.executable, "-m", "tenon", *map(str, arguments)], capture_output=True, text=True, timeout=600, **more
         )
 
     return run
