@@ -107,21 +107,21 @@ START_TEST(lines_are_edited_and_remembered)
     answer[strlen(answer) - 1] = '\0';
     terminal t;
     start(&t, widths[_i], (const char *const[]){"-n6", "-q", NULL});
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "Xnd it came\x01\x1b[3~A\n"); /* to the beginning, where the first letter is another one */
     await(&t, answer);
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "/reset\n");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "\x1b[A\x1b[A\n"); /* two lines up                                           */
     await(&t, answer);
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "/reset\n");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "And it\\\n");
     await(&t, ". ");
     type(&t, "came\n");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "\x04");
     end(&t, 0);
 }
@@ -219,15 +219,15 @@ START_TEST(control_c_and_mistakes_end_nothing)
 {
     terminal t;
     start(&t, 80, (const char *const[]){"--context=400", "--ignore-eos", "--threads=1", NULL});
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "half");
     await(&t, "half");
     type(&t, "\x03");
     await(&t, "(Ctrl-D or /quit ends)");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "/nope\n");
     await(&t, "unknown command '/nope'");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "/quit\n");
     end(&t, 0);
     ck_assert_ptr_null(strstr(t.seen, "halfnope"));
@@ -247,7 +247,7 @@ START_TEST(control_c_before_the_wait_is_seen)
     start(&t, 80, (const char *const[]){"--context=400", "--threads=1", NULL});
     unsetenv("LD_PRELOAD");
     await(&t, "(Ctrl-D or /quit ends)");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "\x04");
     end(&t, 0);
 #endif
@@ -294,7 +294,7 @@ START_TEST(control_c_during_a_write_loses_nothing)
         return;
     }
     await(&t, "(Ctrl-D or /quit ends)");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "/quit\n");
     end(&t, 0);
 #endif
@@ -307,23 +307,23 @@ START_TEST(control_c_ends_an_answer)
     terminal t;
     char *path = tempdir_at(folder, "saved.json"), keys[512];
     start(&t, 80, (const char *const[]){"--context=100000", "--ignore-eos", "--threads=1", NULL});
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "And it came to pass\n");
     await(&t, "LORD");
     type(&t, "\x03");
     await(&t, "(interrupted)");
-    await(&t, "> ");
+    await_editor(&t);
     snprintf(keys, sizeof keys, "/save %s\n", path);
     type(&t, keys);
     await(&t, "(2 messages are in ");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, " And\n");
     await(&t, "\n"); /* the echo of the line                                                     */
     while (t.length - t.read < 120)
         ck_assert(more_output(&t)); /* surely of the answer                                        */
     type(&t, "\x03");
     await(&t, "(interrupted");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "\x04");
     end(&t, 0);
     json_t *saved = json_load_file(path, 0, NULL);
@@ -355,10 +355,10 @@ START_TEST(no_escape_reaches_a_terminal)
     close(err);
     terminal t;
     start(&t, 80, (const char *const[]){"-n2", "-q", NULL});
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "And it came to pass\n");
     await(&t, "\\x1b when");
-    await(&t, "> ");
+    await_editor(&t);
     type(&t, "\x04");
     end(&t, 0);
     ck_assert_ptr_null(strstr(t.seen, "\x1b when"));
