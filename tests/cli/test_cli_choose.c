@@ -268,8 +268,12 @@ START_TEST(files_that_name_what_is_not_there)
     process_result r = TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--only-plugins", folder, "--config",
                              config, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "'acme_*' matches no kernel"), "%s", r.err);
-    json_t *root = printed_text(r.out);
-    ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(root, "kernels"), "notes")), 2);
+    json_t *root = printed_text(r.out), *note;
+    size_t i, busy = 0;
+    const json_t *notes = json_object_get(json_object_get(root, "kernels"), "notes");
+    json_array_foreach (notes, i, note)
+        busy += process_was_busy(json_string_value(note));
+    ck_assert_uint_eq(json_array_size(notes) - busy, 2);
     write_config("{\"plugins\": [\"nowhere\"]}");
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--config", config), 3, config, "key 'plugins': ", "/nowhere",
                          NULL);

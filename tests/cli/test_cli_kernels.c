@@ -213,7 +213,7 @@ START_TEST(inspect_prints_tree_and_reasons)
     process_result r = TENON(NULL, "inspect", MODEL);
     expect_words(&r, tree);
     ck_assert_ptr_null(strstr(r.out, "+ cpu_linear: takes it"));
-    ck_assert_str_eq(r.err, "");
+    ck_assert_str_eq(process_said(&r), "");
     r = TENON(NULL, "inspect", MODEL, "--explain");
     expect_words(&r, tree);
     expect_words(&r, reasons);

@@ -59,21 +59,19 @@ static void spoil(const char *path, bool in_place)
     free(content);
 }
 
-static process_result run(void)
-{
-    return TENON(NULL, "run", "--temperature=0", "models/demo", "--tokens", "1,2,3", "-n", "2", "--ignore-eos",
-                 "--dtype", "f32", "--threads", "2", "--only-plugins", plugins, "--kernels", "test_calls_library");
-}
+#define RUN                                                                                                            \
+    "run", "--temperature=0", "models/demo", "--tokens", "1,2,3", "-n", "2", "--ignore-eos", "--dtype", "f32",         \
+        "--threads", "2", "--only-plugins", plugins, "--kernels", "test_calls_library"
 
 static void expect_right(void)
 {
-    process_result r = run();
+    process_result r = TENON_CHECKED(NULL, RUN);
     ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
 }
 
 static void expect_wrong(void)
 {
-    process_result r = run();
+    process_result r = TENON(NULL, RUN);
     ck_assert_msg(r.status == 5 && strstr(r.err, "test_calls_library") && strstr(r.err, "wrong numbers"),
                   "status %d: %s", r.status, r.err);
 }
@@ -159,7 +157,7 @@ START_TEST(a_library_that_wants_an_executable_stack)
     tempdir_write(other, content, size);
     free(content);
     setenv("BAD_FILE", other, 1);
-    process_result r = run();
+    process_result r = TENON(NULL, RUN);
     if (r.status == 0)
         printf("this C library does not open it\n"); /* so that the one that it is linked with is called */
     else

@@ -117,7 +117,7 @@ START_TEST(reader_that_goes_away)
         close(ends[0]);
         ck_assert_int_eq(process_wait(process_start(lines[i], null_input(), ends[1], dup(err))), 128 + SIGPIPE);
         char *said = contents(err);
-        ck_assert_str_eq(said, "");
+        ck_assert_str_eq(process_said(&(process_result){.err = said}), "");
         free(said);
     }
 }
@@ -129,8 +129,9 @@ START_TEST(full_disk_is_an_error)
         int full = open("/dev/full", O_WRONLY | O_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
         ck_assert_int_eq(process_wait(process_start(lines[i], null_input(), full, dup(err))), 1);
         char *said = contents(err);
-        ck_assert_str_eq(said, "tenon: standard output: cannot write: No space left on device; "
-                               "free space or write elsewhere\n");
+        ck_assert_str_eq(process_said(&(process_result){.err = said}),
+                         "tenon: standard output: cannot write: No space left on device; "
+                         "free space or write elsewhere\n");
         free(said);
     }
 }
@@ -275,7 +276,12 @@ START_TEST(a_first_use_is_told)
             ck_assert_uint_lt(strcspn(bar + 1, "\r\n"), terminals[_i].columns);
     free(seen);
     unsetenv("BAD_GUEST"); /* so that it is as fast as it can be                                            */
-    free(on_terminal(line, terminals[_i].columns, NULL, &status));
+    seen = on_terminal(line, terminals[_i].columns, NULL, &status);
+    for (int i = 1; i < 40 && process_was_busy(seen); i++) { /* then the check is not remembered               */
+        free(seen);
+        seen = on_terminal(line, terminals[_i].columns, NULL, &status);
+    }
+    free(seen);
     seen = on_terminal(line, terminals[_i].columns, NULL, &status);
     ck_assert_msg(status == 0 && !strchr(seen, '['), "%s", seen);
     free(seen);

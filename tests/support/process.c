@@ -150,7 +150,8 @@ void process_free(process_result *result)
     *result = (process_result){0};
 }
 
-static const char busy[] = "tenon: warning: other programs had the processors while kernels were checked: ";
+#define BUSY "other programs had the processors while kernels were checked: "
+static const char busy[] = "tenon: warning: " BUSY;
 
 const char *process_warning(const char *err)
 {
@@ -158,6 +159,19 @@ const char *process_warning(const char *err)
     while (line && strncmp(line, busy, strlen(busy)) == 0)
         line = strstr(line + 1, "tenon: warning: ");
     return line;
+}
+
+bool process_was_busy(const char *said)
+{
+    return strstr(said, BUSY) != NULL;
+}
+
+process_result process_run_checked(const char *input, const char *const *arguments)
+{
+    process_result r = process_run(input, arguments);
+    for (int i = 1; i < 40 && r.status == 0 && process_was_busy(r.err); i++)
+        r = process_run(input, arguments);
+    return r;
 }
 
 const char *process_said(const process_result *r)

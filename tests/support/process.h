@@ -37,6 +37,13 @@ const char *process_said(const process_result *r);
 /* The first line of what it said on stderr that is a warning, but for that of a busy machine; NULL: there is none. */
 const char *process_warning(const char *err);
 
+/* Does it say that of the busy machine? What such a check found is not remembered. */
+bool process_was_busy(const char *said);
+
+/* process_run until it fails, or is not that busy; forty times at most. */
+process_result process_run_checked(const char *input, const char *const *arguments);
+#define TENON_CHECKED(input, ...) process_run_checked(input, (const char *const[]){__VA_ARGS__, NULL})
+
 /* Aborts the test unless the program ended with this status, printed nothing on stdout, and one line on stderr that
  * begins with "tenon: " and holds every word (until NULL). */
 void process_expect_error(process_result r, int status, ...) __attribute__((sentinel));
