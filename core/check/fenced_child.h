@@ -55,6 +55,8 @@ typedef struct fenced_child {
     size_t site_count;
     int32_t team;
     timer_t clock;
+    double half_over; /* when half of the limit is, by the clock                                  */
+    int halves;       /* that are over                                                           */
     hoststate *before;
     state_watch *watch;
     bool called[3];      /* plan, forward, backward: the first call of each makes things ready          */

@@ -61,22 +61,29 @@ static pid_t plain_fork(void)
 
 /* ---- the limit -------------------------------------------------------------------------------------------------- */
 
+/* Whoever waits looks at the clock every LOOK seconds. More than HELD_UP between two looks were nobody's: the machine
+ * stood still, or had no processor even for that. */
+static const double LOOK = 0.1, HELD_UP = 1;
+
 typedef struct guard_limit {
-    double seconds, deadline;
+    double seconds, deadline, looked;
     const volatile size_t *at;
     size_t seen;
 } guard_limit;
 
 static guard_limit limit_start(const guard_job *job, double slack)
 {
-    double seconds = job->seconds + slack;
-    return (guard_limit){seconds, clock_seconds() + seconds, job->at, job->at ? *job->at : 0};
+    double seconds = job->seconds + slack, now = clock_seconds();
+    return (guard_limit){seconds, now + seconds, now, job->at, job->at ? *job->at : 0};
 }
 
 /* Seconds left. Another question has the limit for itself. */
 static double limit_left(guard_limit *limit)
 {
-    double now = clock_seconds();
+    double now = clock_seconds(), passed = now - limit->looked;
+    limit->looked = now;
+    if (passed > HELD_UP)
+        limit->deadline += passed;
     if (limit->at && *limit->at != limit->seen) {
         limit->seen = *limit->at;
         limit->deadline = now + limit->seconds;
@@ -252,8 +259,7 @@ static bool warden_wait(pid_t child, const guard_job *job)
         double left = limit_left(&limit);
         if (left <= 0)
             return false;
-        left = left > 60 ? 60 : left;
-        struct timespec time = {.tv_sec = (time_t)left, .tv_nsec = (long)((left - floor(left)) * 1e9)};
+        struct timespec time = {.tv_nsec = (long)(fmin(left, LOOK) * 1e9)};
         if (sigtimedwait(&wanted, NULL, &time) == SIGTERM)
             return false;
     }
@@ -330,9 +336,7 @@ static bool wait_for_end(pid_t pid, int pipe_end, const guard_job *job)
         double left = limit_left(&limit);
         if (left <= 0 || (job->go_on && job->note->started && !job->go_on(job->ctx)))
             return false;
-        int ms = left > 60 ? 60000 : (int)(left * 1e3) + 1;
-        /* Questions follow one another without a word. */
-        ms = (limit.at || job->go_on) && ms > 100 ? 100 : ms;
+        int ms = (int)(fmin(left, LOOK) * 1e3) + 1; /* questions follow one another without a word, too        */
         struct pollfd p = {.fd = hung_up ? -1 : pipe_end, .events = POLLIN};
         if (poll(&p, 1, hung_up && ms > 2 ? 2 : ms) > 0)
             hung_up = true;

@@ -156,7 +156,7 @@ static void settle_time(const question *questions, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const answer *a = questions[i].answered;
-        patience_spend(questions[i].file, a->seconds, a->seconds >= SECONDS ? a->message : NULL);
+        patience_spend(questions[i].file, a->seconds, a->seconds >= SECONDS && a->status != TN_OK ? a->message : NULL);
     }
 }
 

@@ -333,6 +333,24 @@ START_TEST(b14_each_question_has_the_limit_for_itself)
 }
 END_TEST
 
+/* Stops the program, as a machine that stands still does, for longer than the child has; and then takes a while. */
+static int hold_the_program(void *ctx)
+{
+    (void)ctx;
+    kill(getppid(), SIGSTOP);
+    usleep(3200000);
+    kill(getppid(), SIGCONT);
+    usleep(300000);
+    return 0;
+}
+
+START_TEST(while_nobody_looks_no_time_passes)
+{
+    ck_assert_int_eq(guard_run(hold_the_program, NULL, 3, reason, sizeof reason), TN_OK);
+    ck_assert_str_eq(reason, "");
+}
+END_TEST
+
 static void crash_in_the_child(void)
 {
     raise(SIGSEGV);
@@ -387,7 +405,7 @@ int main(void)
     tcase_add_loop_test(tc, b14_what_got_away_goes_too, 0, 4);
     suite_add(tc, b14_a_child_that_ends_its_warden_gains_nothing);
     tcase_add_loop_test(tc, b14_each_question_has_the_limit_for_itself, 0, 2);
-    suite_add(tc, b11_a_handler_for_forks_is_nobodys_fault, a_child_that_closes_its_files_is_waited_for,
-              a_program_with_threads_can_use_it);
+    suite_add(tc, while_nobody_looks_no_time_passes, b11_a_handler_for_forks_is_nobodys_fault,
+              a_child_that_closes_its_files_is_waited_for, a_program_with_threads_can_use_it);
     return suite_run();
 }
