@@ -93,9 +93,13 @@ static void start(void *(*body)(void *), bool wait)
         pthread_join(thread, NULL);
 }
 
+/* BAD_NAME: what the processes are called. */
 static void leave_process(bool detached)
 {
+    const char *name = getenv("BAD_NAME");
     pid_t pid = fork();
+    if (pid == 0 && name)
+        prctl(PR_SET_NAME, name);
     if (pid == 0 && detached && (setsid() < 0 || fork() > 0))
         _exit(0);
     if (pid == 0) {
