@@ -60,7 +60,11 @@ interrupted() { # OUT SIGNAL THREADS ARGUMENT...
         [ "$ends" -lt 40 ] && kill -s "$signal" $pid 2>/dev/null
         wait $pid
         status=$?
-        [ "$status" -eq 0 ] && break
+        if [ "$status" -eq 0 ]; then
+            [ "$ends" -eq 0 ] || break
+            rm -rf "$to" # it was faster than this script: anew, with another moment
+            continue
+        fi
         [ "$status" -gt 128 ] || { cat "$tmp/said"; return 1; }
         ends=$((ends + 1))
         for folder in "$to"/checkpoint-*; do
@@ -71,7 +75,6 @@ interrupted() { # OUT SIGNAL THREADS ARGUMENT...
         done
     done
     echo "$ends ends by $signal"
-    [ "$ends" -gt 0 ]
 }
 
 # What a run leaves but older checkpoints, of which an interrupted one has others.
