@@ -14,6 +14,8 @@ export TENON_MEASURE="${TENON_MEASURE:-no}"
 # those of a quiet machine.
 export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-300}"
 export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-4}"
+# So does a plugin that is tried.
+export TENON_TRIAL_SECONDS="${TENON_TRIAL_SECONDS:-60}"
 # Seconds for one program that hangs: what takes longest, takes some minutes on a machine of its own.
 limit=${TEST_SECONDS:-3600}
 

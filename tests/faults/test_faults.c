@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SECONDS_MAX = 60, SHOWN_MAX = 12, HUNG = 1000 };
+enum { SECONDS_MAX = 300, SHOWN_MAX = 12, HUNG = 1000 };
 
 /* Which exit statuses say what happened. Kernels that cannot be had for any reason are 3. */
 static const struct {
