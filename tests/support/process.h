@@ -30,17 +30,19 @@ void process_free(process_result *result);
 #define TENON(input, ...) process_run(input, (const char *const[]){__VA_ARGS__, NULL})
 
 /* What it said on stderr. Where plugins are tried without a filter, which a build may lack, kernels and check say so in
- * a first line, which is left out here (test_cli_kernels looks at it), and so is the warning of a machine so busy that
- * threads of a kernel never met in its check. In r, which stays the caller's. */
+ * a first line, which is left out here (test_cli_kernels looks at it), and so are behind it the warnings of a machine
+ * so busy that threads of a kernel never met in its check, and of one with a processor for two threads. In r, which
+ * stays the caller's. */
 const char *process_said(const process_result *r);
 
-/* The first line of what it said on stderr that is a warning, but for that of a busy machine; NULL: there is none. */
+/* The first line of what it said on stderr that is a warning, but for those of the machine; NULL: there is none. */
 const char *process_warning(const char *err);
 
-/* Does it say that of the busy machine? What such a check found is not remembered. */
+/* Does it say that other programs had the processors while kernels were checked? What was found then is not remembered.
+ */
 bool process_was_busy(const char *said);
 
-/* process_run until it fails, or is not that busy; forty times at most. */
+/* process_run until it fails, or does not say so; forty times at most. */
 process_result process_run_checked(const char *input, const char *const *arguments);
 #define TENON_CHECKED(input, ...) process_run_checked(input, (const char *const[]){__VA_ARGS__, NULL})
 
