@@ -36,12 +36,12 @@ static void set_up(void)
     setenv("TENON_TRIAL_SECONDS", "1", 1);
 }
 
-static void expect_refused(const char *words)
+static void expect_refused(const char *words, const char *early)
 {
     process_result r = TENON(NULL, "run", "models/demo", "--tokens", "1,2", "-n", "1", "--dtype", "f32",
                              "--only-plugins", plugins, "--kernels", KERNEL);
-    ck_assert_msg(r.status == 3 && strstr(r.err, KERNEL) && strstr(r.err, words), "'%s': status %d: %s", words,
-                  r.status, r.err);
+    ck_assert_msg(r.status == 3 && strstr(r.err, KERNEL) && (strstr(r.err, words) || (early && strstr(r.err, early))),
+                  "'%s': status %d: %s", words, r.status, r.err);
 }
 
 /* Removes what was remembered of hangs; how many there were. */
@@ -58,23 +58,24 @@ static size_t forget(bool remove_them)
 }
 
 static const struct {
-    const char *deed, *first, *then;
+    const char *deed, *first, *then, *early; /* early: where a slow machine spent the time before the check       */
 } deeds[] = {
     {"hangs in available", "when asked whether it is available it did not finish within 3 s",
-     "s ago; it is asked again in "},
-    {"hangs in plan", "plan did not finish within 5 s", "s ago; it is asked again in "},
+     "s ago; it is asked again in ", NULL},
+    {"hangs in plan", "plan did not finish within 5 s", "s ago; it is asked again in ", NULL},
     {"slow in plan", "plan was not asked: the plugin's answers used up the time that it has",
-     "its answers used up the 3 s that a plugin has ("},
-    {"slow for each call", "and a plugin has no more time for them", "its answers used up the 3 s that a plugin has ("},
-    {"hangs in forward", "forward: did not finish within", "s ago; it is asked again in "},
+     "its answers used up the 3 s that a plugin has (", NULL},
+    {"slow for each call", "and a plugin has no more time for them", "its answers used up the 3 s that a plugin has (",
+     "plan was not asked: the plugin's answers used up the time that it has"},
+    {"hangs in forward", "forward: did not finish within", "s ago; it is asked again in ", NULL},
 };
 
 START_TEST(what_hangs_is_not_waited_for_again)
 {
     setenv("BAD_PLUGIN", deeds[_i].deed, 1);
-    expect_refused(deeds[_i].first);
+    expect_refused(deeds[_i].first, deeds[_i].early);
     ck_assert_uint_eq(forget(false), 1);
-    expect_refused(deeds[_i].then);
+    expect_refused(deeds[_i].then, NULL);
     expect_listed(deeds[_i].then);
     ck_assert_uint_eq(forget(true), 1);
     /* Asked again, as it says. */
