@@ -45,7 +45,6 @@
 #define ASCEND_NEEDED(operator) ASCEND_FIELDS(operator)
 #define ASCEND_OPTIONAL(operator) ASCEND_FIELDS(operator)
 #define ASCEND_NEWER(operator) ASCEND_FIELDS(operator)
-#define ASCEND_UNUSED(operator)
 #define ACL_OP(operator, need, chips, arguments) ASCEND_##need(operator)
 /* Operators have both phases. Those that an installation may lack are NULL there, and whoever uses one asks first. */
 typedef struct ascend_api {

@@ -29,7 +29,6 @@ typedef struct wanted {
 #define NEEDED(operator) TWO(operator, false)
 #define OPTIONAL(operator) TWO(operator, true)
 #define NEWER(operator) TWO(operator, true)
-#define UNUSED(operator)
 #define ACL_OP(operator, need, chips, arguments) need(operator)
 static const wanted runtime[] = {ASCEND_RUNTIME(ONE)};
 static const wanted objects[] = {ASCEND_OBJECTS(ONE)}, repeating[] = {ASCEND_REPEATING(ONE)};

@@ -19,7 +19,6 @@
 #define FIRST_NEEDED FIRST
 #define FIRST_OPTIONAL FIRST
 #define FIRST_NEWER FIRST
-#define FIRST_UNUSED(operator, arguments)
 #define ACL_OP(operator, need, chips, arguments) FIRST_##need(operator, arguments)
 #include "acl_ops.def"
 #undef ACL_OP

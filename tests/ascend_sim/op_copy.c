@@ -1,4 +1,4 @@
-/* Operators that move elements: casts, copies, permutations, concatenation, selection. */
+/* Operators that move elements: casts, copies, concatenation, selection. */
 #include "ops.h"
 
 #include <stdlib.h>
@@ -121,45 +121,6 @@ uint64_t sim_aclnnInplaceCopy(sim_op *op, aclTensor *selfRef, const sim_tensor *
         sim_fault(op, 161002, "src does not broadcast to selfRef");
     op->elementwise = true;
     return sim_runs(op, run_copy, ops_small_workspace(op));
-}
-
-/* ---- permutations ---------------------------------------------------------------------------------------------- */
-
-static int run_permute(sim_op *op)
-{
-    sim_tensor from = *op->tensors[0];
-    for (int i = 0; i < from.rank; i++) {
-        from.shape[i] = op->tensors[0]->shape[op->ints[i]];
-        from.strides[i] = op->tensors[0]->strides[op->ints[i]];
-    }
-    convert(&from, op->tensors[1]);
-    return 0;
-}
-
-uint64_t sim_aclnnPermute(sim_op *op, const sim_tensor *self, const aclIntArray *dims, const sim_tensor *out)
-{
-    const int64_t *order = NULL;
-    int64_t shape[SIM_RANK_MAX], count = 0;
-    bool seen[SIM_RANK_MAX] = {false};
-    if (!sim_ints_of(dims, &order, &count))
-        sim_fault(op, 161001, "dims is NULL, or no live array");
-    else if (count != self->rank)
-        sim_fault(op, 161002, "%lld dims of a tensor of rank %d", (long long)count, self->rank);
-    op->ints = sim_allocate(SIM_RANK_MAX * sizeof *op->ints);
-    op->int_count = SIM_RANK_MAX;
-    for (int i = 0; i < self->rank && !op->code; i++) {
-        int axis = sim_axis(op, order[i], self->rank);
-        if (seen[axis])
-            sim_fault(op, 161002, "dims has %d twice", axis);
-        seen[axis] = true;
-        op->ints[i] = axis;
-        shape[i] = self->shape[axis];
-    }
-    sim_want_type(op, self, SIM_ANY);
-    sim_want_same_type(op, self, out);
-    if (!op->code)
-        sim_want_shape(op, 161002, out, self->rank, shape);
-    return sim_runs(op, run_permute, OPS_WORKSPACE);
 }
 
 /* ---- concatenation --------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Sums, products and maxima of single elements, and fills. Numbers of floating point are computed in 32 bits and
+/* Sums and products of single elements, and fills. Numbers of floating point are computed in 32 bits and
  * rounded once; whole numbers in 64 bits. */
 #include "ops.h"
 
@@ -7,26 +7,16 @@
 
 /* ---- two tensors, or a tensor and a number --------------------------------------------------------------------- */
 
-enum { ADD, MUL, DIV, MAXIMUM }; /* i[KIND] */
+enum { ADD, MUL, DIV }; /* i[KIND] */
 enum { KIND, SCALE, OTHER };
-
-/* NaN wins, as in PyTorch. */
-static float larger(float a, float b)
-{
-    return isnan(a) || a > b ? a : b;
-}
 
 static float combine(int64_t kind, float a, float b, float scale)
 {
-    if (kind == MAXIMUM)
-        return larger(a, b);
     return kind == ADD ? a + scale * b : kind == MUL ? a * b : a / b;
 }
 
 static int64_t combine_whole(int64_t kind, int64_t a, int64_t b, int64_t scale)
 {
-    if (kind == MAXIMUM)
-        return a > b ? a : b;
     uint64_t ua = (uint64_t)a, ub = (uint64_t)b; /* overflow wraps */
     return (int64_t)(kind == ADD ? ua + (uint64_t)scale * ub : ua * ub);
 }
@@ -164,18 +154,6 @@ uint64_t sim_aclnnMul(sim_op *op, const sim_tensor *self, const sim_tensor *othe
 uint64_t sim_aclnnDiv(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
 {
     return two(op, DIV, SIM_FLOATS, self, other, out);
-}
-
-uint64_t sim_aclnnMaximum(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
-{
-    return two(op, MAXIMUM, SIM_FLOATS | SIM_WHOLE | SIM_BOOL, self, other, out);
-}
-
-/* self is given twice: read and written. */
-uint64_t sim_aclnnInplaceMul(sim_op *op, aclTensor *selfRef, const aclTensor *other)
-{
-    const sim_tensor *self = sim_in(op, selfRef, "selfRef"), *by = sim_in(op, other, "other");
-    return two(op, MUL, SIM_FLOATS | SIM_INTS, self, by, sim_out(op, selfRef, "selfRef"));
 }
 
 uint64_t sim_aclnnMuls(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)

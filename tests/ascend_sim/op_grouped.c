@@ -1,5 +1,6 @@
-/* Grouped products of matrices, all versions: y_i = x_i * weight_i + bias_i. Which tensors are one and which are lists,
- * and along which dimension the groups are, follows the table in the vendor's documents; what it lacks is refused. */
+/* Grouped products of matrices, versions 4 and 5: y_i = x_i * weight_i + bias_i. Which tensors are one and which are
+ * lists, and along which dimension the groups are, follows the table in the vendor's documents; what it lacks is
+ * refused. */
 #include "ops.h"
 
 #include <stdlib.h>
@@ -11,11 +12,10 @@
 
 enum { NX, NW, NB, NY, TYPE, LIST_TYPE, NEWER, HAS_LIST };
 
-/* The arguments of all versions. */
+/* The arguments of both versions. */
 typedef struct grouped_call {
     const aclTensorList *x, *weight, *bias, *absent[10], *y; /* absent: have to be NULL */
     const aclTensor *group_list;
-    const aclIntArray *group_list_host;
     int64_t split_item, group_type, group_list_type, act_type;
     bool newer; /* V5 */
 } grouped_call;
@@ -89,7 +89,7 @@ static void multiply(const sim_tensor *x, const sim_tensor *w, const sim_tensor 
 static int64_t group_count(const sim_op *op)
 {
     const sim_tensor *list = group_list_at(op);
-    return list->present ? list->shape[0] : op->int_count;
+    return list->present ? list->shape[0] : 0;
 }
 
 /* Where each group ends; 507015 when the list is not what its document says: hardware would not notice. Owned. */
@@ -97,12 +97,12 @@ static int group_ends(const sim_op *op, int64_t total, int64_t **out)
 {
     const sim_tensor *list = group_list_at(op);
     int64_t count = group_count(op), sum = 0;
-    bool pairs = list->present && list->rank == 2;
-    int64_t *given = list->present ? sim_load_ints(list) : NULL;
+    bool pairs = list->rank == 2;
+    int64_t *given = sim_load_ints(list);
     int64_t *ends = *out = sim_allocate((size_t)count * sizeof *ends);
     int code = 0;
     for (int64_t g = 0; g < count && !code; g++) {
-        int64_t value = !given ? op->ints[g] : given[pairs ? 2 * g + 1 : g], before = sum;
+        int64_t value = given[pairs ? 2 * g + 1 : g], before = sum;
         if (pairs && given[2 * g] != g)
             code =
                 sim_violation(507015, "%s: pairs of the group list that are not in order are not simulated", op->name);
@@ -385,17 +385,12 @@ static void check_options(sim_op *op, const grouped_call *call)
 
 static void add_tensors(sim_op *op, const grouped_call *call)
 {
-    const int64_t *values = NULL;
     op->i[NX] = add_list(op, call->x, "x", false, false);
     op->i[NW] = add_list(op, call->weight, "weight", false, false);
     op->i[NB] = add_list(op, call->bias, "biasOptional", false, true);
     const sim_tensor *list = sim_in_optional(op, call->group_list, "groupListOptional");
     op->i[NY] = add_list(op, call->y, "y", true, false);
-    if (sim_ints_of(call->group_list_host, &values, &op->int_count)) {
-        op->ints = sim_allocate((size_t)op->int_count * sizeof *values);
-        memcpy(op->ints, values, (size_t)op->int_count * sizeof *values);
-    }
-    op->i[HAS_LIST] = list->present || op->ints;
+    op->i[HAS_LIST] = list->present;
     op->i[TYPE] = call->group_type;
     op->i[LIST_TYPE] = call->group_list_type;
     op->i[NEWER] = call->newer;
@@ -420,39 +415,21 @@ static uint64_t check(sim_op *op, const grouped_call *call)
 
 /* ---- versions -------------------------------------------------------------------------------------------------- */
 
-/* Members of grouped_call that the arguments of several versions make. */
-#define LISTS .x = x, .weight = weight, .bias = biasOptional
-#define QUANTISED scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional
+/* Members of grouped_call that the arguments of both versions make. */
 #define SINCE_V4                                                                                                       \
-    LISTS,                                                                                                             \
-        .absent = {QUANTISED,                                                                                          \
-                   perTokenScaleOptional,                                                                              \
-                   activationInputOptional,                                                                            \
-                   activationQuantScaleOptional,                                                                       \
-                   activationQuantOffsetOptional,                                                                      \
-                   activationFeatureOutOptional,                                                                       \
-                   dynQuantScaleOutOptional},                                                                          \
-        .y = out, .group_list = groupListOptional, .split_item = splitItem, .group_type = groupType,                   \
-        .group_list_type = groupListType, .act_type = actType
-
-SIM_RULE(aclnnGroupedMatmul, ACL_GROUPED)
-{
-    int64_t type = groupListOptional || splitItem >= 2 ? 0 : -1;
-    return check(op, &(grouped_call){LISTS, .absent = {QUANTISED}, .y = y, .group_list_host = groupListOptional,
-                                     .split_item = splitItem, .group_type = type});
-}
-
-SIM_RULE(aclnnGroupedMatmulV2, ACL_GROUPED_V2)
-{
-    return check(op, &(grouped_call){LISTS, .absent = {QUANTISED}, .y = y, .group_list_host = groupListOptional,
-                                     .split_item = splitItem, .group_type = groupType});
-}
-
-SIM_RULE(aclnnGroupedMatmulV3, ACL_GROUPED_V3)
-{
-    return check(op, &(grouped_call){LISTS, .absent = {QUANTISED}, .y = y, .group_list = groupListOptional,
-                                     .split_item = splitItem, .group_type = groupType});
-}
+    .x = x, .weight = weight, .bias = biasOptional,                                                                    \
+    .absent = {scaleOptional,                                                                                          \
+               offsetOptional,                                                                                         \
+               antiquantScaleOptional,                                                                                 \
+               antiquantOffsetOptional,                                                                                \
+               perTokenScaleOptional,                                                                                  \
+               activationInputOptional,                                                                                \
+               activationQuantScaleOptional,                                                                           \
+               activationQuantOffsetOptional,                                                                          \
+               activationFeatureOutOptional,                                                                           \
+               dynQuantScaleOutOptional},                                                                              \
+    .y = out, .group_list = groupListOptional, .split_item = splitItem, .group_type = groupType,                       \
+    .group_list_type = groupListType, .act_type = actType
 
 SIM_RULE(aclnnGroupedMatmulV4, ACL_GROUPED_V4)
 {

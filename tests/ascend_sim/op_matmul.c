@@ -1,4 +1,4 @@
-/* Products of matrices: Mm, BatchMatMul, Matmul. Sums in 32 bits, in order; one rounding at the end. */
+/* Products of matrices: BatchMatMul, Matmul. Sums in 32 bits, in order; one rounding at the end. */
 #include "ops.h"
 
 #include <stdlib.h>
@@ -132,12 +132,6 @@ static uint64_t check(sim_op *op, const sim_tensor *a, const sim_tensor *b, cons
         sim_want_shape(op, 161002, c, rank, shape);
     }
     return sim_runs(op, run_matmul, OPS_WORKSPACE);
-}
-
-uint64_t sim_aclnnMm(sim_op *op, const sim_tensor *self, const sim_tensor *mat2, const sim_tensor *out,
-                     int8_t cubeMathType)
-{
-    return check(op, self, mat2, out, cubeMathType, 2, 2);
 }
 
 uint64_t sim_aclnnMatmul(sim_op *op, const sim_tensor *self, const sim_tensor *mat2, const sim_tensor *out,

@@ -20,7 +20,9 @@ static int compare_keys(const void *a, const void *b)
     return x->position > y->position ? -1 : x->position < y->position;
 }
 
-int64_t *ops_argsort(const int64_t *values, int64_t count)
+/* Positions of count values in ascending order. Equal ones come in reverse: which order the vendor has is not certain,
+ * and nobody may count on one. Owned. */
+static int64_t *argsort(const int64_t *values, int64_t count)
 {
     keyed *pairs = sim_allocate((size_t)count * sizeof *pairs);
     int64_t *order = sim_allocate((size_t)count * sizeof *order);
@@ -49,7 +51,7 @@ static int run_permute(sim_op *op)
     const sim_tensor *tokens = op->tensors[0], *out = op->tensors[2];
     int64_t slots = sim_elements(op->tensors[1]), topk = tokens->shape[0] ? slots / tokens->shape[0] : 0;
     size_t row = (size_t)sim_product(tokens->shape, 1, tokens->rank) * aclDataTypeSize(tokens->type);
-    int64_t *experts = sim_load_ints(op->tensors[1]), *order = ops_argsort(experts, slots);
+    int64_t *experts = sim_load_ints(op->tensors[1]), *order = argsort(experts, slots);
     int64_t *sorted = sim_allocate((size_t)slots * sizeof *sorted);
     char *from = sim_load_raw(tokens), *to = sim_load_raw(out);
     int code = 0;

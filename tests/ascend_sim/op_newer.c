@@ -3,7 +3,6 @@
 
 #define NEEDED(operator, chips, arguments)
 #define OPTIONAL(operator, chips, arguments)
-#define UNUSED(operator, chips, arguments)
 #define NEWER SIM_BOTH_PHASES
 #define ACL_OP(operator, need, chips, arguments) need(operator, chips, arguments)
 #include "acl_ops.def"

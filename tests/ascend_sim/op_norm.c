@@ -74,15 +74,15 @@ static void check_rstd(sim_op *op, const sim_tensor *x, const sim_tensor *gamma,
 
 /* ---- forward --------------------------------------------------------------------------------------------------- */
 
-/* x becomes y. i: 1 with 1 + gamma. */
+/* x becomes y. */
 static void normalise(const sim_op *op, float *x, const sim_tensor *tg, int64_t rows, const sim_tensor *out)
 {
     int64_t n = sim_elements(tg);
-    float *gamma = sim_load(tg), *rstd = sim_allocate((size_t)rows * sizeof *rstd), one = op->i[0] ? 1.0f : 0.0f;
+    float *gamma = sim_load(tg), *rstd = sim_allocate((size_t)rows * sizeof *rstd);
     for (int64_t r = 0; r < rows; r++) {
         rstd[r] = row_rstd(x + r * n, n, op->f[0]);
         for (int64_t i = 0; i < n; i++)
-            x[r * n + i] = x[r * n + i] * rstd[r] * (one + gamma[i]);
+            x[r * n + i] = x[r * n + i] * rstd[r] * gamma[i];
     }
     sim_store(out, rstd);
     free(gamma);
@@ -99,29 +99,16 @@ static int run_norm(sim_op *op)
     return 0;
 }
 
-static uint64_t check_norm(sim_op *op, bool one_more, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
-                           const sim_tensor *yOut, const sim_tensor *rstdOut)
+uint64_t sim_aclnnRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
+                          const sim_tensor *yOut, const sim_tensor *rstdOut)
 {
-    check_types(op, x, gamma, !one_more);
+    check_types(op, x, gamma, true);
     sim_want_same_type(op, x, yOut);
     check_gamma(op, x, gamma);
     sim_want_shape(op, 561002, yOut, x->rank, x->shape);
     check_rstd(op, x, gamma, rstdOut, false);
     op->f[0] = epsilon;
-    op->i[0] = one_more;
     return sim_runs(op, run_norm, ops_small_workspace(op));
-}
-
-uint64_t sim_aclnnRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
-                          const sim_tensor *yOut, const sim_tensor *rstdOut)
-{
-    return check_norm(op, false, x, gamma, epsilon, yOut, rstdOut);
-}
-
-uint64_t sim_aclnnGemmaRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
-                               const sim_tensor *yOut, const sim_tensor *rstdOut)
-{
-    return check_norm(op, true, x, gamma, epsilon, yOut, rstdOut);
 }
 
 /* packed as t holds it. */

@@ -3,7 +3,6 @@
 
 #define NEEDED SIM_BOTH_PHASES
 #define OPTIONAL SIM_BOTH_PHASES
-#define UNUSED SIM_BOTH_PHASES
 #define NEWER(operator, chips, arguments)
 #define ACL_OP(operator, need, chips, arguments) need(operator, chips, arguments)
 #include "acl_ops.def"

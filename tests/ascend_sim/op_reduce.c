@@ -60,7 +60,9 @@ uint64_t sim_aclnnSoftmax(sim_op *op, const sim_tensor *self, int64_t dim, const
 
 /* ---- top-k ----------------------------------------------------------------------------------------------------- */
 
-void ops_top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices)
+/* The k largest (smallest) of x, in order, and where they are. Of equal values the first ones: which the vendor takes
+ * is not certain. */
+static void top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices)
 {
     bool *taken = sim_allocate((size_t)length);
     for (int64_t j = 0; j < k; j++) {
@@ -86,7 +88,7 @@ static int run_topk(sim_op *op)
     float *x = sim_load(&from), *values = sim_allocate((size_t)(rows * k) * sizeof *values);
     int64_t *indices = sim_allocate((size_t)(rows * k) * sizeof *indices);
     for (int64_t r = 0; r < rows; r++)
-        ops_top_row(x + r * length, length, k, op->i[2], values + r * k, indices + r * k);
+        top_row(x + r * length, length, k, op->i[2], values + r * k, indices + r * k);
     sim_store(&to, values);
     sim_store_ints(&at, indices);
     free(x);

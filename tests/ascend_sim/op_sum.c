@@ -1,4 +1,4 @@
-/* Sums that keep their places: running sums along an axis, and rows added where an index says. */
+/* Rows added where an index says. */
 #include "ops.h"
 
 #include <stdlib.h>
@@ -15,52 +15,6 @@ static around around_axis(const sim_tensor *t, int axis)
         return (around){1, 1, 1};
     return (around){sim_product(t->shape, 0, axis), t->shape[axis], sim_product(t->shape, axis + 1, t->rank)};
 }
-
-/* ---- running sums ---------------------------------------------------------------------------------------------- */
-
-/* self is converted to the result's type before anything is added. */
-static void round_to(aclDataType type, float *x, int64_t count)
-{
-    for (int64_t i = 0; i < count && type == ACL_BF16; i++)
-        x[i] = sim_from_bf16(sim_to_bf16(x[i]));
-    for (int64_t i = 0; i < count && type == ACL_FLOAT16; i++)
-        x[i] = sim_from_f16(sim_to_f16(x[i]));
-}
-
-static int run_cumsum(sim_op *op)
-{
-    const sim_tensor *self = op->tensors[0], *out = op->tensors[1];
-    around a = around_axis(self, (int)op->i[0]);
-    int64_t count = sim_elements(self), row = a.length * a.inner;
-    if (sim_type_bit(out->type) & SIM_FLOATS) {
-        float *x = sim_load(self);
-        round_to(out->type, x, count);
-        for (int64_t i = 0; i < count; i++)
-            x[i] += i % row < a.inner ? 0.0f : x[i - a.inner];
-        sim_store(out, x);
-        free(x);
-        return 0;
-    }
-    int64_t *x = sim_load_ints(self);
-    for (int64_t i = 0; i < count; i++) /* overflow wraps */
-        x[i] = (int64_t)((uint64_t)x[i] + (i % row < a.inner ? 0 : (uint64_t)x[i - a.inner]));
-    sim_store_ints(out, x);
-    free(x);
-    return 0;
-}
-
-uint64_t sim_aclnnCumsum(sim_op *op, const sim_tensor *self, int64_t dim, aclDataType dtype, const sim_tensor *out)
-{
-    sim_want_type(op, self, SIM_FLOATS | SIM_WHOLE);
-    sim_want_type(op, out, sim_type_bit(self->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_WHOLE);
-    if (out->present && out->type != dtype)
-        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(out->type));
-    sim_want_shape(op, 161002, out, self->rank, self->shape);
-    op->i[0] = sim_axis(op, dim, self->rank);
-    return sim_runs(op, run_cumsum, OPS_WORKSPACE);
-}
-
-/* ---- rows added where an index says ---------------------------------------------------------------------------- */
 
 enum { AXIS, ALPHA };
 

@@ -92,12 +92,4 @@ void ops_product(const float *a, const float *b, float *c, int64_t rows, int64_t
 /* In place. */
 void ops_softmax_row(float *x, int64_t count);
 
-/* The k largest (smallest) of x, in order, and where they are. Of equal values the first ones: which the vendor takes
- * is not certain. */
-void ops_top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices);
-
-/* Positions of count values in ascending order. Equal ones come in reverse: which order the vendor has is not certain,
- * and nobody may count on one. Owned. */
-int64_t *ops_argsort(const int64_t *values, int64_t count);
-
 #endif

@@ -1,4 +1,4 @@
-/* The simulator's grouped products, in all versions. Every test is a process of its own. */
+/* The simulator's grouped products, in both versions. Every test is a process of its own. */
 #include "sim_box.h"
 #include "suite.h"
 
@@ -123,13 +123,12 @@ START_TEST(weights_may_be_transposed_views_and_lists)
 }
 END_TEST
 
-/* Lists of x and one y, with biases; and the older versions with their lists on the host or the device. */
-START_TEST(older_versions_and_biases)
+/* Lists of x and one y; biases. */
+START_TEST(lists_and_biases)
 {
     box_open();
     experts e = make_experts(ACL_BF16);
     box tb = tensor(ACL_FLOAT, 2, DIMS(E, GN), (float[E * GN]){1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2});
-    aclIntArray *sums = CALL(aclCreateIntArray)(DIMS(2, 2, 7), 3);
     aclTensorList *x = list_one(whole(&e.tx)), *w = list_one(whole(&e.tw)), *y = list_one(whole(&e.ty));
     aclTensorList *bias = list_one(whole(&tb)), *xs, *ws;
     aclTensor *parts[2] = {view_of(&e.tx, 2, DIMS(2, GK), NULL, 0), view_of(&e.tx, 2, DIMS(5, GK), NULL, 2 * GK)};
@@ -138,15 +137,6 @@ START_TEST(older_versions_and_biases)
     ws = list_of(2, some);
     GO(GroupedMatmulV4, xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 2, 0, 0, 0, y, NULL, NULL);
     expect_near(&e.ty, e.y, bounds[2]);
-    for (int version = 1; version <= 3; version++) {
-        CALL(aclrtMemset)(e.ty.device, 32, 0, 32);
-        int first = version == 1   ? FIRST(GroupedMatmul, x, w, NULL, NULL, NULL, NULL, NULL, sums, 2, y)
-                    : version == 2 ? FIRST(GroupedMatmulV2, x, w, NULL, NULL, NULL, NULL, NULL, sums, 2, 0, y)
-                                   : FIRST(GroupedMatmulV3, x, w, NULL, NULL, NULL, NULL, NULL, e.sums.tensor, 2, 0, y);
-        const char *names[] = {"aclnnGroupedMatmul", "aclnnGroupedMatmulV2", "aclnnGroupedMatmulV3"};
-        ck_assert_int_eq(go(names[version - 1], first), 0);
-        expect_near(&e.ty, e.y, bounds[2]);
-    }
     for (int i = 0; i < GM * GN; i++)
         e.y[i] += i < 2 * GN ? 1.0 : 2.0;
     GO(GroupedMatmulV4, x, w, bias, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL, NULL, NULL, 2, 0, 1, 0, y,
@@ -161,7 +151,6 @@ START_TEST(older_versions_and_biases)
     aclTensorList *lists[] = {x, w, y, bias, xs, ws};
     for (int i = 0; i < 6; i++)
         CALL(aclDestroyTensorList)(lists[i]);
-    CALL(aclDestroyIntArray)(sums);
     drop(&tb);
     drop_experts(&e);
     box_close(2);
@@ -258,7 +247,7 @@ END_TEST
 int main(void)
 {
     TCase *tests = suite_open("ascend_sim_grouped", 0);
-    suite_add(tests, groups_of_rows, weights_may_be_transposed_views_and_lists, older_versions_and_biases,
+    suite_add(tests, groups_of_rows, weights_may_be_transposed_views_and_lists, lists_and_biases,
               grouped_products_have_limits, groups_along_k, grouped_products_have_rules);
     return process_main();
 }

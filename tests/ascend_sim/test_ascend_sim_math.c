@@ -170,34 +170,6 @@ START_TEST(limits_have_rules)
 }
 END_TEST
 
-START_TEST(larger_values_are_kept)
-{
-    box_open();
-    for (int i = 0; i < 3; i++) {
-        box a = tensor(floats[i], 2, DIMS(2, 3), VALUES(1, NAN, -3, 4, 5, -6));
-        box row = tensor(floats[i], 1, DIMS(3), VALUES(NAN, 0, -4)), out = tensor(floats[i], 2, DIMS(2, 3), NULL);
-        GO(Maximum, a.tensor, row.tensor, out.tensor);
-        expect(&out, VALUES(NAN, NAN, -3, NAN, 5, -4));
-        GO(Maximum, row.tensor, a.tensor, out.tensor);
-        expect(&out, VALUES(NAN, NAN, -3, NAN, 5, -4));
-        BROKEN(FIRST(Maximum, a.tensor, row.tensor, row.tensor), 161002);
-        BROKEN(FIRST(Maximum, a.tensor, NULL, out.tensor), 161001);
-        DROP(&a, &row, &out);
-    }
-    box low = tensor(ACL_INT8, 1, DIMS(2), VALUES(-5, 5)), high = tensor(ACL_UINT8, 1, DIMS(2), VALUES(200, 1));
-    box both = tensor(ACL_INT16, 1, DIMS(2), NULL), half = tensor(ACL_BF16, 1, DIMS(2), VALUES(-8, 0.5));
-    box three = tensor(ACL_FLOAT, 1, DIMS(3), NULL);
-    GO(Maximum, low.tensor, high.tensor, both.tensor);
-    expect(&both, VALUES(200, 5));
-    GO(Maximum, low.tensor, half.tensor, half.tensor);
-    expect(&half, VALUES(-5, 5));
-    BROKEN(FIRST(Maximum, low.tensor, high.tensor, low.tensor), 161002);
-    BROKEN(FIRST(Maximum, half.tensor, three.tensor, three.tensor), 161002);
-    DROP(&low, &high, &both, &half, &three);
-    box_close(8);
-}
-END_TEST
-
 START_TEST(softplus_is_straight_beyond_its_threshold)
 {
     const float x[] = {-3, -0.5, 0, 0.25, 0.5, 0.75, 2, 100};
@@ -241,8 +213,6 @@ START_TEST(older_chips_have_fewer)
     GO(GtScalar, half.tensor, one, flags.tensor);
     expect(&flags, VALUES(1, 0));
     GO(SWhere, flags.tensor, half.tensor, half.tensor, half.tensor);
-    GO(Cumsum, half.tensor, 0, ACL_FLOAT16, out.tensor);
-    expect(&out, VALUES(2, 3));
     BROKEN(FIRST(Tanh, half.tensor, half.tensor), 561003);
     BROKEN(FIRST(Erf, half.tensor, half.tensor), 561003);
     BROKEN(FIRST(Exp, half.tensor, half.tensor), 561003);
@@ -253,13 +223,11 @@ START_TEST(older_chips_have_fewer)
     BROKEN(FIRST(Rsqrt, brain.tensor, brain.tensor), 161002);
     BROKEN(FIRST(Clamp, brain.tensor, one, NULL, brain.tensor), 161002);
     BROKEN(FIRST(Softplus, brain.tensor, one, one, brain.tensor), 161002);
-    BROKEN(FIRST(Maximum, brain.tensor, brain.tensor, brain.tensor), 161002);
     BROKEN(FIRST(GeScalar, brain.tensor, one, flags.tensor), 161002);
     BROKEN(FIRST(SWhere, flags.tensor, brain.tensor, brain.tensor, brain.tensor), 161002);
-    BROKEN(FIRST(Cumsum, brain.tensor, 0, ACL_BF16, brain.tensor), 161002);
     CALL(aclDestroyScalar)(one);
     DROP(&half, &brain, &flags, &where, &out);
-    box_close(14);
+    box_close(12);
 }
 END_TEST
 
@@ -267,7 +235,6 @@ int main(void)
 {
     TCase *tests = suite_open("ascend_sim_math", 0);
     suite_add(tests, functions_are_computed, functions_have_edges, functions_have_rules, values_are_limited,
-              limits_have_rules, larger_values_are_kept, softplus_is_straight_beyond_its_threshold,
-              older_chips_have_fewer);
+              limits_have_rules, softplus_is_straight_beyond_its_threshold, older_chips_have_fewer);
     return process_main();
 }

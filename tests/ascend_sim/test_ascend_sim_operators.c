@@ -3,11 +3,6 @@
 #include "sim_box.h"
 #include "suite.h"
 
-static aclIntArray *ints(uint64_t count, const int64_t *values)
-{
-    return CALL(aclCreateIntArray)(values, count);
-}
-
 /* ---- elements -------------------------------------------------------------------------------------------------- */
 
 START_TEST(elements_are_combined)
@@ -28,8 +23,6 @@ START_TEST(elements_are_combined)
         expect(&out, VALUES(0.5, 1, 1.5, 2));
         GO(Adds, a.tensor, half, two, out.tensor);
         expect(&out, VALUES(2, 3, 4, 5));
-        GO(InplaceMul, a.tensor, row.tensor);
-        expect(&a, VALUES(8, 32, 24, 64));
         BROKEN(FIRST(Mul, row.tensor, a.tensor, row.tensor), 161002);
         BROKEN(FIRST(Mul, row.tensor, NULL, out.tensor), 161001);
         DROP(&a, &row, &out);
@@ -92,27 +85,20 @@ START_TEST(elements_are_moved)
         out = tensor(ACL_FLOAT, 2, DIMS(3, 2), NULL);
     box whole = tensor(ACL_INT32, 2, DIMS(2, 3), NULL), wide = tensor(ACL_FLOAT, 2, DIMS(2, 5), NULL);
     aclTensor *turned = view_of(&a, 2, DIMS(3, 2), DIMS(1, 3), 0);
-    aclIntArray *order = ints(2, DIMS(-1, 0)), *twice = ints(2, DIMS(0, 0));
     GO(Cast, a.tensor, ACL_INT32, whole.tensor);
     expect(&whole, VALUES(1, 2, 3, 4, -5, 6));
     BROKEN(FIRST(Cast, a.tensor, ACL_INT64, whole.tensor), 161002);
     GO(InplaceCopy, out.tensor, turned);
     ck_assert_int_gt(needed, 0); /* what is not contiguous takes a workspace */
     expect(&out, VALUES(1, 4, 2.5, -5.5, 3, 6));
-    CALL(aclrtMemset)(out.device, 24, 0, 24);
-    GO(Permute, a.tensor, order, out.tensor);
-    expect(&out, VALUES(1, 4, 2.5, -5.5, 3, 6));
-    BROKEN(FIRST(Permute, a.tensor, twice, out.tensor), 161002);
     aclTensor *part = view_of(&a, 2, DIMS(2, 2), DIMS(3, 1), 1), *same = view_of(&a, 2, DIMS(2, 3), NULL, 0);
     aclTensorList *list = CALL(aclCreateTensorList)((const aclTensor *[]){part, same}, 2);
     GO(Cat, list, -1, wide.tensor);
     expect(&wide, VALUES(2.5, 3, 1, 2.5, 3, -5.5, 6, 4, -5.5, 6));
     CALL(aclDestroyTensorList)(list);
     CALL(aclDestroyTensor)(turned);
-    CALL(aclDestroyIntArray)(order);
-    CALL(aclDestroyIntArray)(twice);
     DROP(&a, &out, &whole, &wide);
-    box_close(2);
+    box_close(1);
 }
 END_TEST
 
@@ -165,14 +151,14 @@ START_TEST(matrices_are_multiplied)
         slow_product(x, w, y, 2, true);
         GO(Matmul, a.tensor, one, out.tensor, 1);
         expect_near(&out, y, bounds[i]);
-        GO(Mm, x1, one, flat.tensor, 0);
+        GO(Matmul, x1, one, flat.tensor, 0);
         expect_near(&flat, y, bounds[i]);
         CALL(aclrtMemset)(flat.device, 2 * N, 0, 2 * N);
         GO(Matmul, row, one, y1, 0);
         expect_near(&flat, y, bounds[i]);
-        BROKEN(FIRST(Mm, a.tensor, one, flat.tensor, 0), 161002);
-        BROKEN(FIRST(Mm, x1, x1, flat.tensor, 0), 161002);
-        BROKEN(FIRST(Mm, x1, one, flat.tensor, i == 0 ? 5 : 3), 161002);
+        BROKEN(FIRST(Matmul, a.tensor, one, flat.tensor, 0), 161002);
+        BROKEN(FIRST(Matmul, x1, x1, flat.tensor, 0), 161002);
+        BROKEN(FIRST(Matmul, x1, one, flat.tensor, i == 0 ? 5 : 3), 161002);
         aclTensor *views[] = {all, one, x1, row, y1};
         for (int v = 0; v < 5; v++)
             CALL(aclDestroyTensor)(views[v]);
@@ -180,8 +166,8 @@ START_TEST(matrices_are_multiplied)
     }
     box a = tensor(ACL_FLOAT16, 2, DIMS(2, 2), VALUES(1, 1, 1, 1)),
         b = tensor(ACL_BF16, 2, DIMS(2, 2), VALUES(1, 1, 1, 1));
-    BROKEN(FIRST(Mm, a.tensor, b.tensor, a.tensor, 0), 161002);
-    BROKEN(FIRST(Mm, b.tensor, b.tensor, b.tensor, 2), 161002);
+    BROKEN(FIRST(Matmul, a.tensor, b.tensor, a.tensor, 0), 161002);
+    BROKEN(FIRST(Matmul, b.tensor, b.tensor, b.tensor, 2), 161002);
     DROP(&a, &b);
     box_close(11);
 }
@@ -192,7 +178,7 @@ END_TEST
 #define ROWS 6
 #define WIDTH 24
 
-static void slow_norm(const float *x, const float *g, double add, double *y, double *rstd)
+static void slow_norm(const float *x, const float *g, double *y, double *rstd)
 {
     for (int r = 0; r < ROWS; r++) {
         double sum = 0.0;
@@ -200,7 +186,7 @@ static void slow_norm(const float *x, const float *g, double add, double *y, dou
             sum += (double)x[r * WIDTH + i] * (double)x[r * WIDTH + i];
         rstd[r] = 1.0 / sqrt(sum / WIDTH + 1e-5);
         for (int i = 0; i < WIDTH; i++)
-            y[r * WIDTH + i] = (double)x[r * WIDTH + i] * rstd[r] * (add + (double)g[i]);
+            y[r * WIDTH + i] = (double)x[r * WIDTH + i] * rstd[r] * (double)g[i];
     }
 }
 
@@ -217,14 +203,11 @@ START_TEST(rows_are_normalised)
         box a = tensor(floats[i], 3, DIMS(2, 3, WIDTH), x), w = tensor(floats[i], 1, DIMS(WIDTH), g);
         box out = tensor(floats[i], 3, DIMS(2, 3, WIDTH), NULL), r = tensor(ACL_FLOAT, 3, DIMS(2, 3, 1), NULL);
         box both = tensor(floats[i], 3, DIMS(2, 3, WIDTH), NULL), low = tensor(ACL_FLOAT, 2, DIMS(2, 3), NULL);
-        slow_norm(x, g, 0.0, y, rstd);
+        slow_norm(x, g, y, rstd);
         GO(RmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor);
         expect_near(&out, y, bounds[i]);
         expect_near(&r, rstd, bounds[0]);
-        slow_norm(x, g, 1.0, y, rstd);
-        GO(GemmaRmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor);
-        expect_near(&out, y, bounds[i]);
-        slow_norm(sum, g, 0.0, y, rstd);
+        slow_norm(sum, g, y, rstd);
         GO(AddRmsNorm, a.tensor, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor, both.tensor);
         expect_near(&out, y, bounds[i]);
         expect(&both, sum);
@@ -264,19 +247,19 @@ START_TEST(norms_have_gradients)
     draw(x, ROWS * WIDTH, 6);
     draw(g, WIDTH, 7);
     draw(dy, ROWS * WIDTH, 8);
-    slow_norm(x, g, 0.0, y, rstd);
+    slow_norm(x, g, y, rstd);
     for (int i = 0; i < ROWS * WIDTH; i++) {
         float kept = x[i], step = 0.0009765625f;
         dg[i % WIDTH] += (double)dy[i] * (double)x[i] * rstd[i / WIDTH];
         x[i] = kept + step;
-        slow_norm(x, g, 0.0, y, rstd);
+        slow_norm(x, g, y, rstd);
         x[i] = kept - step;
-        slow_norm(x, g, 0.0, z, rstd);
+        slow_norm(x, g, z, rstd);
         x[i] = kept;
         dx[i] = 0.0;
         for (int j = 0; j < ROWS * WIDTH; j++)
             dx[i] += (double)dy[j] * (y[j] - z[j]) / (2.0 * (double)step);
-        slow_norm(x, g, 0.0, y, rstd);
+        slow_norm(x, g, y, rstd);
     }
     for (int r = 0; r < ROWS; r++)
         factors[r] = (float)rstd[r];

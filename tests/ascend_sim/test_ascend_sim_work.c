@@ -172,9 +172,9 @@ START_TEST(results_may_not_lie_on_inputs)
     int64_t shape[] = {2, 2}, wide[] = {2, 4}, strides[] = {4, 1};
     box a = tensor(ACL_FLOAT, 2, wide, (float[]){1, 2, 0, 0, 3, 4, 0, 0}), w = tensor(ACL_FLOAT, 2, shape, ones);
     aclTensor *left = view_of(&a, 2, shape, strides, 0), *right = view_of(&a, 2, shape, strides, 2);
-    GO(Mm, left, w.tensor, right, 0);
+    GO(Matmul, left, w.tensor, right, 0);
     expect(&a, (float[]){1, 2, 3, 3, 3, 4, 7, 7}); /* halves of rows have no element in common */
-    BROKEN(go("aclnnMm", FIRST(Mm, left, w.tensor, left, 0)), 0);
+    BROKEN(go("aclnnMatmul", FIRST(Matmul, left, w.tensor, left, 0)), 0);
     GO(Silu, w.tensor, w.tensor);
     CALL(aclDestroyTensor)(left);
     CALL(aclDestroyTensor)(right);
@@ -214,18 +214,18 @@ START_TEST(the_workspace_is_checked)
     void *p = NULL;
     char host[64];
     for (int i = 0; i < 4; i++) {
-        ck_assert_int_eq(FIRST(Mm, a.tensor, a.tensor, out.tensor, 0), 0);
+        ck_assert_int_eq(FIRST(Matmul, a.tensor, a.tensor, out.tensor, 0), 0);
         ck_assert_int_gt(needed, 0);
         if (!p)
             ck_assert_int_eq(CALL(aclrtMalloc)(&p, needed, ACL_MEM_MALLOC_HUGE_FIRST), 0);
         if (i == 0)
-            BROKEN(CALL(aclnnMm)(NULL, needed, executor, box_stream), 161001);
+            BROKEN(CALL(aclnnMatmul)(NULL, needed, executor, box_stream), 161001);
         else if (i == 1)
-            BROKEN(CALL(aclnnMm)(p, needed - 1, executor, box_stream), 161002);
+            BROKEN(CALL(aclnnMatmul)(p, needed - 1, executor, box_stream), 161002);
         else if (i == 2)
-            BROKEN(CALL(aclnnMm)(host, needed, executor, box_stream), 161002);
+            BROKEN(CALL(aclnnMatmul)(host, needed, executor, box_stream), 161002);
         else
-            BROKEN(CALL(aclnnMm)((char *)p + 32, needed, executor, box_stream), 161002);
+            BROKEN(CALL(aclnnMatmul)((char *)p + 32, needed, executor, box_stream), 161002);
     }
     CALL(aclrtFree)(p);
     DROP(&a, &out);
