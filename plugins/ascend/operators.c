@@ -132,7 +132,7 @@ tn_status npu_needs(const char *operators, tn_error *err)
         return TN_DECLINED;
     for (const char *at = operators; at && sscanf(at, "%63s%n", name, &length) == 1; at += length)
         if (!ascend_has(name))
-            return tn_fail(err, TN_DECLINED, "npu", "the installation of CANN has no %s", name);
+            return tn_fail(err, TN_DECLINED, "npu", "the installation of CANN has no %s for %s", name, npu_soc());
     return TN_OK;
 }
 

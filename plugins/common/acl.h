@@ -137,7 +137,7 @@ typedef aclnnStatus aclnn_second(void *workspace, uint64_t workspaceSize, aclOpE
 #define ACL_TYPE_result_optional const aclTensor *
 #define ACL_TENSOR(role, name) ACL_TYPE_##role name,
 #define ACL_VALUE(type, name) type name,
-#define ACL_OP(operator, need, chips, arguments)                                                                       \
+#define ACL_OP(operator, need, chips, known, types, strides, arguments)                                                \
     aclnnStatus operator##GetWorkspaceSize(arguments(ACL_TENSOR, ACL_VALUE) uint64_t *workspaceSize,                   \
                                            aclOpExecutor **executor);                                                  \
     aclnn_second operator;

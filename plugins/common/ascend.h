@@ -39,13 +39,9 @@
 #define ASCEND_REPEATING(X) X(aclSetAclOpExecutorRepeatable) X(aclDestroyAclOpExecutor)
 
 #define ASCEND_FIELD(name) __typeof__(&name) name;
-#define ASCEND_FIELDS(operator)                                                                                        \
+#define ACL_OP(operator, need, chips, known, types, strides, arguments)                                                \
     __typeof__(&operator##GetWorkspaceSize) operator##GetWorkspaceSize;                                                \
     aclnn_second *operator;
-#define ASCEND_NEEDED(operator) ASCEND_FIELDS(operator)
-#define ASCEND_OPTIONAL(operator) ASCEND_FIELDS(operator)
-#define ASCEND_NEWER(operator) ASCEND_FIELDS(operator)
-#define ACL_OP(operator, need, chips, arguments) ASCEND_##need(operator)
 /* Operators have both phases. Those that an installation may lack are NULL there, and whoever uses one asks first. */
 typedef struct ascend_api {
     ASCEND_RUNTIME(ASCEND_FIELD)
@@ -59,8 +55,10 @@ typedef struct ascend_api {
  * where it was looked for) in err. [any thread] */
 const ascend_api *ascend_load(tn_error *err);
 
-/* Whether this installation has both phases of an operator, by its name. [any thread] */
-bool ascend_has(const char *operator);
+/* Whether this installation has both phases of an operator, by its name, and the chip is one of its row's. takes: and
+ * whether the row has this combination of types, of its tensors in their order, at most 16. [any thread] */
+bool ascend_has(const char *name);
+bool ascend_takes(const char *name, const tn_dtype *types, int count);
 
 /* Families of chips that are known, by their numbers in names. */
 typedef enum ascend_chip {

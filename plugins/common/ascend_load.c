@@ -1,5 +1,6 @@
 /* CANN's libraries, found and looked up once. Nothing here is linked against an installation: a machine without one
  * gets the reason. Libraries stay loaded, since the vendor's threads and exit handlers live in them. */
+#include "acl_types.h"
 #include "ascend.h"
 
 #include <dirent.h>
@@ -12,24 +13,27 @@
 enum { LIBRARIES_MAX = 32, PATH_BYTES = 1024 };
 #define GET_CANN "install CANN or source its set_env.sh"
 
-/* What is looked up: the names, and where the addresses go. Operators have a first phase. */
+/* What is looked up: the names, and where the addresses go. Operators have a first phase, and what their row says. */
+enum { ANY_CHIP, A2_A3 };
 typedef struct wanted {
-    const char *name, *first_name;
+    const char *name, *first_name, *types;
     size_t at, first_at;
+    int chips;
     bool optional;
 } wanted;
 
 #define ONE(function) {.name = #function, .at = offsetof(ascend_api, function)},
-#define TWO(operator, may_lack)                                                                                        \
+#define NEEDED false
+#define OPTIONAL true
+#define NEWER true
+#define ACL_OP(operator, need, on, known, combinations, strides, arguments)                                            \
     {.name = #operator,                                                                                                \
      .first_name = #operator"GetWorkspaceSize",                                                                        \
+     .types = combinations,                                                                                            \
      .at = offsetof(ascend_api, operator),                                                                             \
      .first_at = offsetof(ascend_api, operator##GetWorkspaceSize),                                                     \
-     .optional = may_lack},
-#define NEEDED(operator) TWO(operator, false)
-#define OPTIONAL(operator) TWO(operator, true)
-#define NEWER(operator) TWO(operator, true)
-#define ACL_OP(operator, need, chips, arguments) need(operator)
+     .chips = on,                                                                                                      \
+     .optional = need},
 static const wanted runtime[] = {ASCEND_RUNTIME(ONE)};
 static const wanted objects[] = {ASCEND_OBJECTS(ONE)}, repeating[] = {ASCEND_REPEATING(ONE)};
 static const wanted operators[] = {
@@ -212,13 +216,30 @@ const ascend_api *ascend_load(tn_error *err)
     return NULL;
 }
 
-bool ascend_has(const char *operator)
+/* The operator's row, where it is here and for this chip. */
+static const wanted *find(const char *name)
 {
-    const wanted *w = operators;
-    while (w < operators + COUNT(operators) && strcmp(w->name, operator) != 0)
-        w++;
+    const ascend_api *api = ascend_load(NULL);
+    const char *soc = api ? api->aclrtGetSocName() : NULL;
     void *address = NULL;
-    if (w < operators + COUNT(operators) && ascend_load(NULL))
-        memcpy(&address, (const char *)&loaded.api + w->at, sizeof address);
-    return address != NULL;
+    for (const wanted *w = operators; api && w < operators + COUNT(operators); w++)
+        if (strcmp(w->name, name) == 0) {
+            memcpy(&address, (const char *)api + w->at, sizeof address);
+            return address && !(w->chips == A2_A3 && soc && ascend_chip_of(soc) == ASCEND_310P) ? w : NULL;
+        }
+    return NULL;
+}
+
+bool ascend_has(const char *name)
+{
+    return find(name) != NULL;
+}
+
+bool ascend_takes(const char *name, const tn_dtype *types, int count)
+{
+    const wanted *w = find(name);
+    char letters[16] = "";
+    for (int i = 0; i < count; i++)
+        letters[i] = acl_letter(ascend_dtype(types[i]));
+    return w && acl_types_fit(w->types, letters, count);
 }

@@ -7,7 +7,7 @@
 /* The first phase of each operator: notes its arguments, or makes an executor. */
 #define NOTE(role, name) ascend_note(s, &name, sizeof name);
 #define PASS(role, name) name,
-#define FIRST(operator, arguments)                                                                                     \
+#define ACL_OP(operator, need, chips, known, types, strides, arguments)                                                \
     static inline aclnnStatus first_##operator(arguments(ACL_TENSOR, ACL_VALUE) ascend_step *s)                        \
     {                                                                                                                  \
         if (s->noting) {                                                                                               \
@@ -16,10 +16,6 @@
         }                                                                                                              \
         return s->api->operator##GetWorkspaceSize(arguments(PASS, PASS) & s->bytes, &s->executor);                     \
     }
-#define FIRST_NEEDED FIRST
-#define FIRST_OPTIONAL FIRST
-#define FIRST_NEWER FIRST
-#define ACL_OP(operator, need, chips, arguments) FIRST_##need(operator, arguments)
 #include "acl_ops.def"
 #undef ACL_OP
 

@@ -364,7 +364,8 @@ void npu_unpermute_grad(npu_run *r, tn_tensor rows, tn_tensor dy, tn_tensor orde
 {
     tn_tensor to = drows, to_weights = dweights;
     size_t before = r->used;
-    if (weights.dtype != rows.dtype) { /* the operator takes one type: what differs is widened               */
+    const tn_dtype types[] = {rows.dtype, dy.dtype, TN_I32, weights.dtype, drows.dtype, dweights.dtype};
+    if (!ascend_takes("aclnnMoeTokenUnpermuteGrad", types, 6)) { /* in f32 it takes all                  */
         rows = npu_widened(r, rows);
         dy = npu_widened(r, dy);
         weights = npu_widened(r, weights);

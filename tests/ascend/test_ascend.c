@@ -366,6 +366,9 @@ START_TEST(small_chips_take_dense_models_in_f16)
     err = (tn_error)TN_ERROR_INIT;
     ck_assert_ptr_null(open_model("qwen3_moe", "npu", "f16", &err));
     ck_assert_msg(strstr(err.message, "Ascend310P3 has not the operators for it") != NULL, "%s", err.message);
+    err = (tn_error)TN_ERROR_INIT; /* of the operator the vendor's documents name other chips alone          */
+    ck_assert_ptr_null(open_model("llama_relu", "npu", "f16", &err));
+    ck_assert_msg(strstr(err.message, "has no aclnnRelu for Ascend310P3") != NULL, "%s", err.message);
     npu_pair_expect_clean();
 }
 END_TEST

@@ -42,33 +42,29 @@ static int run_compare(sim_op *op)
     return 0;
 }
 
-/* The documents allow other types of the result, headers of 8.1 name BOOL alone. */
 static uint64_t compare(sim_op *op, int64_t kind, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
 {
     sim_scalar s = {0};
-    sim_want_type(op, self, SIM_FLOATS | SIM_WHOLE | SIM_BOOL);
-    sim_want_type(op, out, SIM_BOOL);
-    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    ops_check_one(op, self, out);
     ops_read_number(op, other, "other", OTHER);
     if (sim_scalar_of(other, &s) && sim_soc_of() == SIM_310P && s.type == ACL_BF16)
         sim_fault(op, 161002, "other is BF16, which this chip has not");
     op->i[KIND] = kind;
     op->i[IN_WHOLES] = !((sim_type_bit(self->type) | sim_type_bit(s.type)) & (SIM_FLOATS | SIM_F64));
-    op->elementwise = true;
     return sim_runs(op, run_compare, OPS_WORKSPACE);
 }
 
-uint64_t sim_aclnnGtScalar(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
+SIM_RULE(aclnnGtScalar, ACL_OF_NUMBER)
 {
     return compare(op, GREATER, self, other, out);
 }
 
-uint64_t sim_aclnnGeScalar(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
+SIM_RULE(aclnnGeScalar, ACL_OF_NUMBER)
 {
     return compare(op, GREATER_EQUAL, self, other, out);
 }
 
-uint64_t sim_aclnnLtScalar(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
+SIM_RULE(aclnnLtScalar, ACL_OF_NUMBER)
 {
     return compare(op, LESS, self, other, out);
 }
@@ -133,18 +129,8 @@ static void check_where_shapes(sim_op *op)
         sim_want_shape(op, 161002, op->tensors[3], rank, shape);
 }
 
-uint64_t sim_aclnnSWhere(sim_op *op, const sim_tensor *condition, const sim_tensor *self, const sim_tensor *other,
-                         const sim_tensor *out)
+SIM_RULE(aclnnSWhere, ACL_CHOICE)
 {
-    sim_want_type(op, condition, SIM_BOOL | SIM_SMALL);
-    if (condition->type == ACL_INT8 || condition->type == ACL_INT16)
-        sim_fault(op, 161002, "condition is %s, not BOOL or UINT8", sim_type_name(condition->type));
-    int types = self->type == other->type ? SIM_ANY : SIM_FLOATS | SIM_WHOLE | SIM_BOOL;
-    sim_want_type(op, self, types);
-    sim_want_type(op, other, types);
-    if (out->present && out->type != ops_promoted(self->type, other->type))
-        sim_fault(op, 161002, "out is %s instead of %s", sim_type_name(out->type),
-                  sim_type_name(ops_promoted(self->type, other->type)));
     check_where_shapes(op);
     op->elementwise = true;
     return sim_runs(op, run_where, OPS_WORKSPACE);

@@ -79,18 +79,14 @@ static void convert(const sim_tensor *from, const sim_tensor *to)
     }
 }
 
-#define CASTABLE (SIM_ANY & ~(SIM_SMALL | SIM_UNSIGNED))
-
 static int run_cast(sim_op *op)
 {
     convert(op->tensors[0], op->tensors[1]);
     return 0;
 }
 
-uint64_t sim_aclnnCast(sim_op *op, const sim_tensor *self, aclDataType dtype, const sim_tensor *out)
+SIM_RULE(aclnnCast, ACL_CAST)
 {
-    sim_want_type(op, self, CASTABLE);
-    sim_want_type(op, out, CASTABLE);
     if (out->type != dtype)
         sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(out->type));
     sim_want_shape(op, 161002, out, self->rank, self->shape);
@@ -100,24 +96,20 @@ uint64_t sim_aclnnCast(sim_op *op, const sim_tensor *self, aclDataType dtype, co
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
 
-/* Tensors: src, selfRef. */
+/* Tensors: selfRef, src. */
 static int run_copy(sim_op *op)
 {
-    const sim_tensor *to = op->tensors[1];
+    const sim_tensor *to = op->tensors[0];
     sim_tensor from;
-    sim_broadcast(op->tensors[0], to->rank, to->shape, &from);
+    sim_broadcast(op->tensors[1], to->rank, to->shape, &from);
     convert(&from, to);
     return 0;
 }
 
-uint64_t sim_aclnnInplaceCopy(sim_op *op, aclTensor *selfRef, const sim_tensor *src)
+SIM_RULE(aclnnInplaceCopy, ACL_COPY)
 {
-    const sim_tensor *to = sim_out(op, selfRef, "selfRef");
     sim_tensor repeated;
-    bool same = src->type == to->type;
-    sim_want_type(op, src, same ? SIM_ANY : CASTABLE);
-    sim_want_type(op, to, same ? SIM_ANY : CASTABLE);
-    if (!sim_broadcast(src, to->rank, to->shape, &repeated))
+    if (!sim_broadcast(src, selfRef->rank, selfRef->shape, &repeated))
         sim_fault(op, 161002, "src does not broadcast to selfRef");
     op->elementwise = true;
     return sim_runs(op, run_copy, ops_small_workspace(op));
@@ -142,7 +134,7 @@ static int run_cat(sim_op *op)
     return 0;
 }
 
-uint64_t sim_aclnnCat(sim_op *op, const aclTensorList *tensors, int64_t dim, aclTensor *out)
+SIM_RULE(aclnnCat, ACL_JOIN)
 {
     aclTensor *const *members = NULL;
     int64_t count = 0, together = 0;
@@ -194,16 +186,12 @@ static int run_select(sim_op *op)
     return code;
 }
 
-uint64_t sim_aclnnIndexSelect(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *index,
-                              const sim_tensor *out)
+SIM_RULE(aclnnIndexSelect, ACL_SELECT)
 {
     int64_t shape[SIM_RANK_MAX];
     int axis = sim_axis(op, dim, self->rank);
-    sim_want_type(op, self, SIM_ANY);
-    sim_want_type(op, index, SIM_INTS);
     sim_want_rank(op, 161002, index, 0, 1);
     sim_want_rank(op, 161002, self, 1, SIM_RANK_MAX); /* of rank 0: left out here */
-    sim_want_same_type(op, self, out);
     memcpy(shape, self->shape, sizeof shape);
     shape[axis] = sim_elements(index);
     sim_want_shape(op, 161002, out, self->rank, shape);

@@ -59,26 +59,6 @@ static int run_combine(sim_op *op)
     return 0;
 }
 
-/* Among whole numbers: how far they reach. */
-static int width(aclDataType type)
-{
-    return type == ACL_INT64 ? 4 : type == ACL_INT32 ? 3 : type == ACL_INT16 ? 2 : type == ACL_BOOL ? 0 : 1;
-}
-
-aclDataType ops_promoted(aclDataType a, aclDataType b)
-{
-    int bits = sim_type_bit(a) | sim_type_bit(b);
-    if (a == b)
-        return a;
-    if (bits & SIM_FLOATS && bits & ~SIM_FLOATS)
-        return sim_type_bit(a) & SIM_FLOATS ? a : b;
-    if (bits & SIM_FLOATS)
-        return ACL_FLOAT;
-    if (width(a) == width(b)) /* INT8 and UINT8 */
-        return ACL_INT16;
-    return width(a) > width(b) ? a : b;
-}
-
 bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64_t *shape)
 {
     *rank = a->rank > b->rank ? a->rank : b->rank;
@@ -92,19 +72,14 @@ bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64
     return true;
 }
 
-static void check_two(sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out, int types)
+static void check_two(sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out)
 {
     int64_t shape[SIM_RANK_MAX];
     int rank;
-    sim_want_type(op, a, types);
-    sim_want_type(op, b, types);
     if (!ops_common_shape(a, b, &rank, shape))
         sim_fault(op, 161002, "%s and %s do not broadcast", a->role, b->role);
     else
         sim_want_shape(op, 161002, out, rank, shape);
-    if (out->type != ops_promoted(a->type, b->type))
-        sim_fault(op, 161002, "%s is %s instead of %s", out->role, sim_type_name(out->type),
-                  sim_type_name(ops_promoted(a->type, b->type)));
     op->elementwise = true;
 }
 
@@ -122,52 +97,42 @@ void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int 
     op->f[slot] = s.real;
 }
 
-void ops_check_one(sim_op *op, const sim_tensor *self, const sim_tensor *out, int types)
+SIM_RULE(aclnnAdd, ACL_SCALED_SUM)
 {
-    sim_want_type(op, self, types);
-    ops_want_like(op, 161002, self, out);
-    op->elementwise = true;
-}
-
-uint64_t sim_aclnnAdd(sim_op *op, const sim_tensor *self, const sim_tensor *other, const aclScalar *alpha,
-                      const sim_tensor *out)
-{
-    check_two(op, self, other, out, SIM_FLOATS | SIM_INTS);
+    check_two(op, self, other, out);
     ops_read_number(op, alpha, "alpha", SCALE);
     op->i[KIND] = ADD;
     return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
-static uint64_t two(sim_op *op, int kind, int types, const sim_tensor *self, const sim_tensor *other,
-                    const sim_tensor *out)
+static uint64_t two(sim_op *op, int kind, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
 {
-    check_two(op, self, other, out, types);
+    check_two(op, self, other, out);
     op->i[KIND] = kind;
     return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
-uint64_t sim_aclnnMul(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
+SIM_RULE(aclnnMul, ACL_OF_TWO)
 {
-    return two(op, MUL, SIM_FLOATS | SIM_INTS, self, other, out);
+    return two(op, MUL, self, other, out);
 }
 
-uint64_t sim_aclnnDiv(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
+SIM_RULE(aclnnDiv, ACL_OF_TWO)
 {
-    return two(op, DIV, SIM_FLOATS, self, other, out);
+    return two(op, DIV, self, other, out);
 }
 
-uint64_t sim_aclnnMuls(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
+SIM_RULE(aclnnMuls, ACL_OF_NUMBER)
 {
-    ops_check_one(op, self, out, SIM_FLOATS | SIM_INTS);
+    ops_check_one(op, self, out);
     ops_read_number(op, other, "other", OTHER);
     op->i[KIND] = MUL;
     return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
-uint64_t sim_aclnnAdds(sim_op *op, const sim_tensor *self, const aclScalar *other, const aclScalar *alpha,
-                       const sim_tensor *out)
+SIM_RULE(aclnnAdds, ACL_ADD_NUMBER)
 {
-    ops_check_one(op, self, out, SIM_FLOATS | SIM_INTS);
+    ops_check_one(op, self, out);
     ops_read_number(op, other, "other", OTHER);
     ops_read_number(op, alpha, "alpha", SCALE);
     op->i[KIND] = ADD;
@@ -205,15 +170,13 @@ static int run_zero(sim_op *op)
     return 0;
 }
 
-uint64_t sim_aclnnInplaceZero(sim_op *op, aclTensor *selfRef)
+SIM_RULE(aclnnInplaceZero, ACL_IN_PLACE)
 {
-    sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_ANY);
     return sim_runs(op, run_zero, ops_small_workspace(op));
 }
 
-uint64_t sim_aclnnInplaceFillScalar(sim_op *op, aclTensor *selfRef, const aclScalar *value)
+SIM_RULE(aclnnInplaceFillScalar, ACL_FILL)
 {
-    sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_FLOATS | SIM_INTS | SIM_BOOL);
     ops_read_number(op, value, "value", OTHER);
     return sim_runs(op, run_fill, ops_small_workspace(op));
 }

@@ -26,17 +26,9 @@ static float reciprocal_root(float v)
     return 1.0f / sqrtf(v);
 }
 
-/* For those that also take whole numbers: then any type of floating point comes out. Of floating point the result is of
- * the same type here, which is narrower than the documents. */
-static uint64_t check_function(sim_op *op, const sim_tensor *self, const sim_tensor *out, int wholes)
+static uint64_t check_function(sim_op *op, const sim_tensor *self, const sim_tensor *out)
 {
-    sim_want_type(op, self, SIM_FLOATS | wholes);
-    if (wholes)
-        sim_want_type(op, out, SIM_FLOATS);
-    if (sim_type_bit(self->type) & SIM_FLOATS)
-        sim_want_same_type(op, self, out);
-    sim_want_shape(op, 161002, out, self->rank, self->shape);
-    op->elementwise = true;
+    ops_check_one(op, self, out);
     uint64_t more = self->type == out->type ? 0 : OPS_WORKSPACE; /* for a copy in 32 bits */
     return ops_small_workspace(op) + more;
 }
@@ -47,20 +39,20 @@ static uint64_t check_function(sim_op *op, const sim_tensor *self, const sim_ten
         apply(op, function);                                                                                           \
         return 0;                                                                                                      \
     }
-#define FUNCTION(operator, function, wholes)                                                                           \
+#define FUNCTION(operator, function)                                                                                   \
     RUN(operator, function)                                                                                            \
-    uint64_t sim_##operator(sim_op *op, const sim_tensor *self, const sim_tensor *out)                                 \
+    SIM_RULE(operator, ACL_OF_ONE)                                                                                     \
     {                                                                                                                  \
-        return sim_runs(op, run_##operator, check_function(op, self, out, wholes));                                    \
+        return sim_runs(op, run_##operator, check_function(op, self, out));                                            \
     }
 
-FUNCTION(aclnnSilu, silu, 0)
-FUNCTION(aclnnSigmoid, ops_sigmoid, 0)
-FUNCTION(aclnnTanh, tanhf, SIM_WHOLE | SIM_BOOL)
-FUNCTION(aclnnErf, erff, SIM_I64 | SIM_BOOL)
-FUNCTION(aclnnExp, expf, SIM_I64 | SIM_BOOL)
-FUNCTION(aclnnSqrt, sqrtf, SIM_WHOLE | SIM_BOOL)
-FUNCTION(aclnnRsqrt, reciprocal_root, SIM_WHOLE | SIM_BOOL)
+FUNCTION(aclnnSilu, silu)
+FUNCTION(aclnnSigmoid, ops_sigmoid)
+FUNCTION(aclnnTanh, tanhf)
+FUNCTION(aclnnErf, erff)
+FUNCTION(aclnnExp, expf)
+FUNCTION(aclnnSqrt, sqrtf)
+FUNCTION(aclnnRsqrt, reciprocal_root)
 
 /* ---- softplus -------------------------------------------------------------------------------------------------- */
 
@@ -77,10 +69,9 @@ static int run_softplus(sim_op *op)
     return 0;
 }
 
-uint64_t sim_aclnnSoftplus(sim_op *op, const sim_tensor *self, const aclScalar *beta, const aclScalar *threshold,
-                           const sim_tensor *out)
+SIM_RULE(aclnnSoftplus, ACL_SOFTPLUS)
 {
-    ops_check_one(op, self, out, SIM_FLOATS);
+    ops_check_one(op, self, out);
     ops_read_number(op, beta, "beta", BETA);
     ops_read_number(op, threshold, "threshold", THRESHOLD);
     if (op->f[BETA] == 0.0 || isnan(op->f[BETA]) || isnan(op->f[THRESHOLD]))
@@ -147,10 +138,9 @@ static void read_limit(sim_op *op, const aclScalar *scalar, const char *role, in
         sim_fault(op, 161002, "%s is %lld, more than %s holds", role, (long long)op->i[slot], sim_type_name(type));
 }
 
-uint64_t sim_aclnnClamp(sim_op *op, const sim_tensor *self, const aclScalar *clipValueMin,
-                        const aclScalar *clipValueMax, const sim_tensor *out)
+SIM_RULE(aclnnClamp, ACL_CLAMP)
 {
-    ops_check_one(op, self, out, SIM_FLOATS | SIM_WHOLE);
+    ops_check_one(op, self, out);
     sim_want_rank(op, 161002, self, 1, SIM_RANK_MAX);
     if (!clipValueMin && !clipValueMax)
         sim_fault(op, 161001, "clipValueMin and clipValueMax are NULL, both");
@@ -176,11 +166,9 @@ static int run_relu_whole(sim_op *op)
     return run_clamp_whole(op);
 }
 
-uint64_t sim_aclnnRelu(sim_op *op, const sim_tensor *self, const sim_tensor *out)
+SIM_RULE(aclnnRelu, ACL_RELU)
 {
-    ops_check_one(op, self, out, SIM_FLOATS | SIM_I32 | SIM_SMALL);
-    if (self->type == ACL_UINT8 || self->type == ACL_INT16) /* nor INT64: headers and documents agree on two */
-        sim_fault(op, 161002, "self is %s; of whole numbers INT32 and INT8 are taken", sim_type_name(self->type));
+    ops_check_one(op, self, out);
     bool whole = sim_type_bit(self->type) & SIM_WHOLE;
     return sim_runs(op, whole ? run_relu_whole : run_relu, ops_small_workspace(op));
 }

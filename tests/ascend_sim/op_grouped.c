@@ -438,6 +438,5 @@ SIM_RULE(aclnnGroupedMatmulV4, ACL_GROUPED_V4)
 
 SIM_RULE(aclnnGroupedMatmulV5, ACL_GROUPED_V5)
 {
-    (void)tuningConfigOptional; /* for speed */
     return check(op, &(grouped_call){SINCE_V4, .newer = true});
 }

@@ -114,9 +114,6 @@ static uint64_t check(sim_op *op, const sim_tensor *a, const sim_tensor *b, cons
 {
     product p;
     int64_t shape[SIM_RANK_MAX + 2];
-    sim_want_type(op, a, SIM_FLOATS);
-    sim_want_same_type(op, a, b);
-    sim_want_same_type(op, a, c);
     sim_want_rank(op, 161002, a, least, most);
     sim_want_rank(op, 161002, b, least, most);
     check_cube(op, cube, a->type);
@@ -134,14 +131,12 @@ static uint64_t check(sim_op *op, const sim_tensor *a, const sim_tensor *b, cons
     return sim_runs(op, run_matmul, OPS_WORKSPACE);
 }
 
-uint64_t sim_aclnnMatmul(sim_op *op, const sim_tensor *self, const sim_tensor *mat2, const sim_tensor *out,
-                         int8_t cubeMathType)
+SIM_RULE(aclnnMatmul, ACL_PRODUCT)
 {
     return check(op, self, mat2, out, cubeMathType, 1, 6);
 }
 
-uint64_t sim_aclnnBatchMatMul(sim_op *op, const sim_tensor *self, const sim_tensor *mat2, const sim_tensor *out,
-                              int8_t cubeMathType)
+SIM_RULE(aclnnBatchMatMul, ACL_PRODUCT)
 {
     return check(op, self, mat2, out, cubeMathType, 3, 3);
 }

@@ -39,8 +39,6 @@ static void refuse(sim_op *op, bool padded)
 {
     if (padded)
         sim_fault(op, 561002, "paddedMode is not supported");
-    if (sim_soc_of() == SIM_310P)
-        sim_fault(op, 561003, "there is no such kernel for this chip");
 }
 
 /* ---- permute --------------------------------------------------------------------------------------------------- */
@@ -82,16 +80,10 @@ static int64_t rows_kept(int64_t slots, int64_t wanted)
     return kept < 0 ? 0 : kept > slots ? slots : kept;
 }
 
-uint64_t sim_aclnnMoeTokenPermute(sim_op *op, const sim_tensor *tokens, const sim_tensor *indices, int64_t numOutTokens,
-                                  bool paddedMode, const sim_tensor *permuteTokensOut,
-                                  const sim_tensor *sortedIndicesOut)
+SIM_RULE(aclnnMoeTokenPermute, ACL_TOKEN_PERMUTE)
 {
     int64_t shape[SIM_RANK_MAX], slots = sim_elements(indices);
     refuse(op, paddedMode);
-    sim_want_type(op, tokens, SIM_FLOATS);
-    sim_want_type(op, indices, SIM_INTS);
-    sim_want_type(op, sortedIndicesOut, SIM_I32);
-    sim_want_same_type(op, tokens, permuteTokensOut);
     sim_want_rank(op, 561002, tokens, 2, SIM_RANK_MAX);
     sim_want_rank(op, 561002, indices, 1, 2);
     if (indices->shape[0] != tokens->shape[0])
@@ -103,8 +95,6 @@ uint64_t sim_aclnnMoeTokenPermute(sim_op *op, const sim_tensor *tokens, const si
     shape[0] = rows_kept(slots, numOutTokens);
     sim_want_shape(op, 561002, permuteTokensOut, tokens->rank, shape);
     sim_want_shape(op, 561002, sortedIndicesOut, 1, &slots);
-    sim_want_contiguous(op, permuteTokensOut);
-    sim_want_contiguous(op, sortedIndicesOut);
     return sim_runs(op, run_permute, OPS_WORKSPACE);
 }
 
@@ -191,9 +181,6 @@ static void check_slots(sim_op *op, const sim_tensor *rows, const sim_tensor *so
                         int64_t topk)
 {
     int64_t count = tokens->shape[0] * topk;
-    sim_want_type(op, rows, SIM_FLOATS);
-    sim_want_type(op, sorted, SIM_I32);
-    sim_want_same_type(op, rows, tokens);
     sim_want_rank(op, 561002, rows, 2, SIM_RANK_MAX);
     sim_want_rank(op, 561002, tokens, rows->rank, rows->rank);
     sim_want_shape(op, 561002, sorted, 1, &count);
@@ -211,28 +198,21 @@ static int64_t topk_of(sim_op *op, const sim_tensor *probs, const sim_tensor *to
 {
     if (!probs->present)
         return 1;
-    sim_want_type(op, probs, SIM_FLOATS);
     sim_want_shape(op, 561002, probs, 2, (int64_t[]){tokens->shape[0], probs->shape[1]});
     return probs->shape[1];
 }
 
-uint64_t sim_aclnnMoeTokenUnpermute(sim_op *op, const sim_tensor *permutedTokens, const sim_tensor *sortedIndices,
-                                    const sim_tensor *probsOptional, bool paddedMode,
-                                    const aclIntArray *restoreShapeOptional, const sim_tensor *out)
+SIM_RULE(aclnnMoeTokenUnpermute, ACL_TOKEN_UNPERMUTE)
 {
-    (void)restoreShapeOptional; /* for paddedMode */
     refuse(op, paddedMode);
     check_slots(op, permutedTokens, sortedIndices, out, topk_of(op, probsOptional, out));
-    sim_want_contiguous(op, out);
     return sim_runs(op, run_unpermute, OPS_WORKSPACE);
 }
 
-uint64_t sim_aclnnMoeTokenPermuteGrad(sim_op *op, const sim_tensor *permutedOutputGrad, const sim_tensor *sortedIndices,
-                                      int64_t numTopk, bool paddedMode, const sim_tensor *out)
+SIM_RULE(aclnnMoeTokenPermuteGrad, ACL_TOKEN_PERMUTE_GRAD)
 {
     refuse(op, paddedMode);
     check_slots(op, permutedOutputGrad, sortedIndices, out, numTopk);
-    sim_want_contiguous(op, out);
     return sim_runs(op, run_permute_grad, OPS_WORKSPACE);
 }
 
@@ -274,27 +254,14 @@ static int run_unpermute_grad(sim_op *op)
     return code;
 }
 
-uint64_t sim_aclnnMoeTokenUnpermuteGrad(sim_op *op, const sim_tensor *permutedTokens,
-                                        const sim_tensor *unpermutedTokensGrad, const sim_tensor *sortedIndices,
-                                        const sim_tensor *probsOptional, bool paddedMode,
-                                        const aclIntArray *restoreShapeOptional,
-                                        const sim_tensor *permutedTokensGradOut, const aclTensor *probsGradOut)
+SIM_RULE(aclnnMoeTokenUnpermuteGrad, ACL_TOKEN_UNPERMUTE_GRAD)
 {
-    (void)restoreShapeOptional;
-    const sim_tensor *prob_grads = probsOptional->present ? sim_out(op, probsGradOut, "probsGradOut")
-                                                          : sim_out_optional(op, probsGradOut, "probsGradOut");
     refuse(op, paddedMode);
     check_slots(op, permutedTokens, sortedIndices, unpermutedTokensGrad,
                 topk_of(op, probsOptional, unpermutedTokensGrad));
-    sim_want_same_type(op, permutedTokens, permutedTokensGradOut);
-    sim_want_same_type(op, probsOptional, prob_grads);
-    if (probsOptional->present) /* other types have come with later versions */
-        sim_want_same_type(op, permutedTokens, probsOptional);
     sim_want_shape(op, 561002, permutedTokensGradOut, permutedTokens->rank, permutedTokens->shape);
-    if (probsOptional->present)
-        sim_want_shape(op, 561002, prob_grads, 2, probsOptional->shape);
-    else if (prob_grads->present)
-        sim_fault(op, 161002, "probsGradOut without probsOptional");
-    sim_want_contiguous(op, permutedTokensGradOut);
+    if (probsOptional->present != probsGradOut->present)
+        sim_fault(op, probsOptional->present ? 161001 : 161002, "one of probsOptional and probsGradOut is NULL");
+    sim_want_shape(op, 561002, probsGradOut, 2, probsOptional->shape);
     return sim_runs(op, run_unpermute_grad, OPS_WORKSPACE);
 }

@@ -3,6 +3,6 @@
 
 #define NEEDED SIM_BOTH_PHASES
 #define OPTIONAL SIM_BOTH_PHASES
-#define NEWER(operator, chips, arguments)
-#define ACL_OP(operator, need, chips, arguments) need(operator, chips, arguments)
+#define NEWER(operator, chips, types, strides, arguments)
+#define ACL_OP(operator, need, chips, known, types, strides, arguments) need(operator, chips, types, strides, arguments)
 #include "acl_ops.def"

@@ -50,9 +50,8 @@ static int run_softmax(sim_op *op)
     return 0;
 }
 
-uint64_t sim_aclnnSoftmax(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *out)
+SIM_RULE(aclnnSoftmax, ACL_ALONG)
 {
-    sim_want_type(op, self, SIM_FLOATS);
     ops_want_like(op, 161002, self, out); /* whether out may be wider is not in the documents at hand */
     op->i[0] = sim_axis(op, dim, self->rank);
     return sim_runs(op, run_softmax, OPS_WORKSPACE);
@@ -97,16 +96,12 @@ static int run_topk(sim_op *op)
     return 0;
 }
 
-uint64_t sim_aclnnTopk(sim_op *op, const sim_tensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
-                       const sim_tensor *valuesOut, const sim_tensor *indicesOut)
+SIM_RULE(aclnnTopk, ACL_TOPK)
 {
     int64_t shape[SIM_RANK_MAX];
     int axis = sim_axis(op, dim, self->rank);
     memcpy(shape, self->shape, sizeof shape);
     shape[axis] = k;
-    sim_want_type(op, self, SIM_FLOATS);
-    sim_want_same_type(op, self, valuesOut);
-    sim_want_type(op, indicesOut, SIM_I64);
     if (k < 0 || k > length_of(self, axis))
         sim_fault(op, 161002, "k is %lld of %lld", (long long)k, (long long)length_of(self, axis));
     if (!sorted)
@@ -170,8 +165,7 @@ static void chosen_axes(sim_op *op, const aclIntArray *dims, int rank, bool *gon
     }
 }
 
-uint64_t sim_aclnnReduceSum(sim_op *op, const sim_tensor *self, const aclIntArray *dims, bool keepDims,
-                            aclDataType dtype, const sim_tensor *out)
+SIM_RULE(aclnnReduceSum, ACL_SUM)
 {
     bool gone[SIM_RANK_MAX] = {false};
     int64_t shape[SIM_RANK_MAX], step = 1;
@@ -184,8 +178,6 @@ uint64_t sim_aclnnReduceSum(sim_op *op, const sim_tensor *self, const aclIntArra
             shape[rank++] = gone[i] ? 1 : self->shape[i];
     for (int i = self->rank; i-- > 0; step *= gone[i] ? 1 : self->shape[i])
         op->ints[i] = gone[i] ? 0 : step;
-    sim_want_type(op, self, SIM_FLOATS | SIM_INTS | SIM_BOOL);
-    sim_want_type(op, out, sim_type_bit(self->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_INTS);
     if (out->type != dtype)
         sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(out->type));
     sim_want_shape(op, 161002, out, rank, shape);
@@ -231,16 +223,13 @@ static int run_histc(sim_op *op)
     return 0;
 }
 
-uint64_t sim_aclnnHistc(sim_op *op, const sim_tensor *self, int64_t bins, const aclScalar *min, const aclScalar *max,
-                        const sim_tensor *out)
+SIM_RULE(aclnnHistc, ACL_HISTOGRAM)
 {
     sim_scalar least = {0}, most = {0};
     if (!sim_scalar_of(min, &least) || !sim_scalar_of(max, &most))
         sim_fault(op, 161001, "min or max is NULL, or no live scalar");
     if (bins < 1 || least.real > most.real)
         sim_fault(op, 161002, "%lld bins from %g to %g", (long long)bins, least.real, most.real);
-    sim_want_type(op, self, SIM_F32 | SIM_F16 | SIM_I32);
-    sim_want_same_type(op, self, out);
     sim_want_shape(op, 161002, out, 1, &bins);
     op->f[0] = least.real;
     op->f[1] = most.real;

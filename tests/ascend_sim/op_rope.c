@@ -102,13 +102,8 @@ static bool right_tnd(const sim_tensor *x, const sim_tensor *cos, int64_t mode)
 static void check_rotary(sim_op *op, const sim_tensor *x, const sim_tensor *cos, const sim_tensor *sin, int64_t mode,
                          int least_rank)
 {
-    if (sim_soc_of() == SIM_310P)
-        sim_fault(op, 561003, "there is no such kernel for this chip");
     if (mode != HALF && mode != INTERLEAVE) /* 2 and 3 are for newer chips */
         sim_fault(op, 561002, "mode %lld", (long long)mode);
-    sim_want_type(op, x, SIM_FLOATS);
-    sim_want_same_type(op, x, cos);
-    sim_want_same_type(op, x, sin);
     sim_want_rank(op, 561002, x, least_rank, 4);
     sim_want_rank(op, 561002, cos, x->rank, x->rank);
     sim_want_shape(op, 561002, sin, cos->rank, cos->shape);
@@ -129,20 +124,16 @@ static uint64_t rotary(sim_op *op, const sim_tensor *x, const sim_tensor *cos, c
 {
     check_rotary(op, x, cos, sin, mode, least_rank);
     ops_want_like(op, 561002, x, out);
-    sim_want_contiguous(op, out);
     op->i[0] = mode;
     return sim_runs(op, run_rotary, OPS_WORKSPACE);
 }
 
-uint64_t sim_aclnnRotaryPositionEmbedding(sim_op *op, const sim_tensor *x, const sim_tensor *cos, const sim_tensor *sin,
-                                          int64_t mode, const sim_tensor *out)
+SIM_RULE(aclnnRotaryPositionEmbedding, ACL_ROTARY)
 {
     return rotary(op, x, cos, sin, mode, 4, out);
 }
 
-uint64_t sim_aclnnRotaryPositionEmbeddingV2(sim_op *op, const sim_tensor *x, const sim_tensor *cos,
-                                            const sim_tensor *sin, int64_t mode, const aclTensor *rotate,
-                                            const sim_tensor *out)
+SIM_RULE(aclnnRotaryPositionEmbeddingV2, ACL_ROTARY_V2)
 {
     if (rotate)
         sim_fault(op, 161002, "rotate is not simulated, it has to be NULL");

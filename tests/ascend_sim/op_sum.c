@@ -67,22 +67,16 @@ static int run_index_add(sim_op *op)
 }
 
 /* Whether out may be self is not in the documents at hand, nor whether source may be strided: neither here. */
-uint64_t sim_aclnnIndexAdd(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *index,
-                           const sim_tensor *source, const aclScalar *alpha, const sim_tensor *out)
+SIM_RULE(aclnnIndexAdd, ACL_INDEX_ADD)
 {
     int64_t shape[SIM_RANK_MAX];
     int axis = sim_axis(op, dim, self->rank);
-    sim_want_type(op, self, SIM_FLOATS | SIM_WHOLE);
-    sim_want_same_type(op, self, source);
-    sim_want_same_type(op, self, out);
-    sim_want_type(op, index, SIM_INTS);
     sim_want_rank(op, 161002, self, 1, SIM_RANK_MAX); /* of rank 0: left out here */
     sim_want_rank(op, 161002, index, 0, 1);
     memcpy(shape, self->shape, sizeof shape);
     shape[axis] = index->rank ? index->shape[0] : 1;
     sim_want_shape(op, 161002, source, self->rank, shape);
     sim_want_shape(op, 161002, out, self->rank, self->shape);
-    sim_want_contiguous(op, source);
     ops_read_number(op, alpha, "alpha", ALPHA);
     op->i[AXIS] = axis;
     return sim_runs(op, run_index_add, OPS_WORKSPACE);

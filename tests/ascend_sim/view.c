@@ -1,6 +1,7 @@
 /* Views of device memory while work runs: packed copies of their elements, and the rules that operators share. */
-#include "sim.h"
+#include "ops.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,6 +121,26 @@ void sim_want_rank(sim_op *op, int code, const sim_tensor *t, int least, int mos
 {
     if (t->present && (t->rank < least || t->rank > most))
         sim_fault(op, code, "%s has rank %d, not %d to %d", t->role, t->rank, least, most);
+}
+
+void ops_check_row(sim_op *op, int chips, const char *types, const char *strides)
+{
+    char given[32] = "", names[512] = "";
+    if (chips == A2_A3 && sim_soc_of() == SIM_310P)
+        sim_fault(op, 561003, "no kernel of this chip");
+    for (int i = 0; i < op->count && i < (int)sizeof given; i++) {
+        const sim_tensor *t = op->tensors[i];
+        given[i] = t->present ? acl_letter(t->type) : '\0';
+        if (t->present && (!given[i] || (t->type == ACL_BF16 && sim_soc_of() == SIM_310P)))
+            sim_fault(op, 161002, "%s is %s, which is not among its types", t->role, sim_type_name(t->type));
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s %s", t->role,
+                 t->present ? sim_type_name(t->type) : "NULL");
+    }
+    if (*types && !acl_types_fit(types, given, op->count))
+        sim_fault(op, 161002, "no combination of types has%s; there are %s", names, types);
+    for (int i = 0; i < op->count && strides[i]; i++)
+        if (strides[i] == 'd')
+            sim_want_contiguous(op, op->tensors[i]);
 }
 
 /* ---- elements -------------------------------------------------------------------------------------------------- */
