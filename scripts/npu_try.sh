@@ -28,6 +28,7 @@ text() {
 }
 
 command -v npu-smi >/dev/null && try driver npu-smi info
+try headers sh tests/ascend/test_ascend_headers.sh
 try text-cpu text cpu --kernels=none
 try text-npu text npu --kernels=none
 try text-kernels text npu --kernels=auto
