@@ -14,7 +14,6 @@ typedef int aclError;        /* runtime calls */
 typedef int32_t aclnnStatus; /* tensor objects and operators */
 typedef void *aclrtStream;
 typedef void *aclrtContext;
-typedef void *aclrtEvent;
 
 typedef struct aclTensor aclTensor; /* all opaque, heap allocated by the library */
 typedef struct aclScalar aclScalar;
@@ -66,11 +65,6 @@ typedef enum {
 
 typedef enum { ACL_DDR_MEM = 0, ACL_HBM_MEM = 1, ACL_HBM_MEM_P2P_HUGE1G = 11 } aclrtMemAttr;
 
-typedef enum {
-    ACL_STREAM_STATUS_COMPLETE = 0,
-    ACL_STREAM_STATUS_NOT_READY = 1,
-} aclrtStreamStatus;
-
 /* ---- runtime: libascendcl.so ---------------------------------------------------------------------- */
 aclError aclInit(const char *configPath);
 aclError aclFinalize(void);
@@ -90,13 +84,6 @@ aclError aclrtGetCurrentContext(aclrtContext *context);
 aclError aclrtCreateStream(aclrtStream *stream);
 aclError aclrtDestroyStream(aclrtStream stream);
 aclError aclrtSynchronizeStream(aclrtStream stream);
-aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
-aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status);
-aclError aclrtCreateEvent(aclrtEvent *event);
-aclError aclrtDestroyEvent(aclrtEvent event);
-aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
-aclError aclrtSynchronizeEvent(aclrtEvent event);
 aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 aclError aclrtFree(void *devPtr);
 aclError aclrtMallocHost(void **hostPtr, size_t size);
@@ -119,8 +106,6 @@ aclnnStatus aclDestroyTensor(const aclTensor *tensor);
 aclnnStatus aclDestroyScalar(const aclScalar *scalar);
 aclnnStatus aclDestroyIntArray(const aclIntArray *array);
 aclnnStatus aclDestroyTensorList(const aclTensorList *array);
-aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr);
-aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr);
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor);
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor);
 

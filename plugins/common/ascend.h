@@ -12,8 +12,6 @@
 /* Every installation that is served has these. */
 #define ASCEND_RUNTIME(X)                                                                                              \
     X(aclInit)                                                                                                         \
-    X(aclFinalize)                                                                                                     \
-    X(aclrtGetVersion)                                                                                                 \
     X(aclGetRecentErrMsg)                                                                                              \
     X(aclrtGetSocName)                                                                                                 \
     X(aclrtSetDevice)                                                                                                  \
@@ -28,7 +26,7 @@
     X(aclrtMalloc)                                                                                                     \
     X(aclrtFree)                                                                                                       \
     X(aclrtMallocHost)                                                                                                 \
-    X(aclrtFreeHost) X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset) X(aclrtMemsetAsync) X(aclrtGetMemInfo)
+    X(aclrtFreeHost) X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemsetAsync) X(aclrtGetMemInfo)
 #define ASCEND_OBJECTS(X)                                                                                              \
     X(aclCreateTensor)                                                                                                 \
     X(aclCreateScalar)                                                                                                 \

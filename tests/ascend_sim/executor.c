@@ -394,29 +394,3 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
     end_executor(executor);
     return 0;
 }
-
-/* index counts the inputs, as the operator's arguments have them. */
-static sim_tensor *input_at(const sim_op *op, size_t index)
-{
-    for (int i = 0; i < op->count; i++)
-        if (!op->tensors[i]->output && index-- == 0)
-            return op->tensors[i];
-    return NULL;
-}
-
-aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
-{
-    SIM_HOLD;
-    if (!executor || executor->magic != EXECUTOR_MAGIC || !sim_tensor_alive(tensor))
-        return sim_violation(161001, "aclSetTensorAddr: no live executor, or no live tensor");
-    if (!executor->repeatable)
-        return sim_violation(161002, "aclSetTensorAddr: the executor is not repeatable");
-    sim_tensor *t = input_at(executor->op, index);
-    if (!t || !t->present || t->source != tensor)
-        return sim_violation(161002, "aclSetTensorAddr: argument %zu of %s is %s", index, executor->op->name,
-                             t && t->present ? "another tensor" : "not there");
-    if ((uintptr_t)addr % 32)
-        return sim_violation(161002, "aclSetTensorAddr: %p is no multiple of 32 bytes", addr);
-    t->data = addr;
-    return 0;
-}

@@ -168,19 +168,6 @@ aclnnStatus aclDestroyTensor(const aclTensor *tensor)
     return destroy_tensor(t);
 }
 
-aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
-{
-    SIM_HOLD;
-    if (!sim_tensor_alive(tensor))
-        return sim_violation(161001, "aclSetRawTensorAddr: no live tensor");
-    if (tensor->pending)
-        return sim_violation(161002, "aclSetRawTensorAddr: between the first and the second phase");
-    if (!right_address(addr, "aclSetRawTensorAddr"))
-        return 161002;
-    tensor->view.data = addr;
-    return 0;
-}
-
 /* ---- scalars --------------------------------------------------------------------------------------------------- */
 
 static void set_integer(sim_scalar *s, int64_t value)

@@ -56,7 +56,6 @@ typedef enum sim_kind {
     SIM_MEMORY,
     SIM_HOST_MEMORY,
     SIM_STREAMS,
-    SIM_EVENTS,
     SIM_CONTEXTS,
     SIM_TENSORS,
     SIM_SCALARS,
@@ -94,11 +93,10 @@ typedef struct sim_range {
     bool written;
 } sim_range;
 
-/* A piece of queued work. run and discard may be NULL; both see state, which discard frees. */
+/* A piece of queued work. discard may be NULL; both see state, which discard frees. */
 typedef struct sim_work {
     struct sim_work *next;
     const char *name;
-    uint64_t sequence;
     int (*run)(void *state, int device);
     void (*discard)(void *state);
     void *state;

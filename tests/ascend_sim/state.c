@@ -166,7 +166,6 @@ __attribute__((destructor)) static void report_leaks(void)
         [SIM_MEMORY] = "pieces of device memory were not freed",
         [SIM_HOST_MEMORY] = "pieces of page-locked host memory were not freed",
         [SIM_STREAMS] = "streams were not destroyed",
-        [SIM_EVENTS] = "events were not destroyed",
         [SIM_CONTEXTS] = "contexts were not destroyed",
         [SIM_TENSORS] = "tensors were not destroyed",
         [SIM_SCALARS] = "scalars were not destroyed",

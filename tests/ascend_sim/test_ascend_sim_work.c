@@ -74,53 +74,6 @@ START_TEST(copies_wait_for_page_locked_memory_alone)
 }
 END_TEST
 
-START_TEST(events_order_streams)
-{
-    box_open();
-    box a = tensor(ACL_FLOAT, 1, &four, ones), b = tensor(ACL_FLOAT, 1, &four, NULL);
-    box out = tensor(ACL_FLOAT, 1, &four, NULL);
-    aclrtStream first = box_stream, second;
-    aclrtEvent event;
-    aclrtStreamStatus status;
-    ck_assert_int_eq(CALL(aclrtCreateStream)(&second), 0);
-    ck_assert_int_eq(CALL(aclrtCreateEvent)(&event), 0);
-    ck_assert_int_eq(queue_add(&a, &a, &b), 0);
-    ck_assert_int_eq(CALL(aclrtRecordEvent)(event, first), 0);
-    ck_assert_int_eq(CALL(aclrtStreamWaitEvent)(second, event), 0);
-    box_stream = second;
-    ck_assert_int_eq(queue_add(&a, &b, &out), 0);
-    ck_assert_int_eq(CALL(aclrtStreamQuery)(first, &status), 0);
-    ck_assert_int_eq(status, ACL_STREAM_STATUS_NOT_READY);
-    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(second), 0);
-    expect(&out, (float[]){3, 3, 3, 3});
-    ck_assert_int_eq(CALL(aclrtStreamQuery)(first, &status), 0);
-    ck_assert_int_eq(status, ACL_STREAM_STATUS_COMPLETE);
-    ck_assert_int_eq(CALL(aclrtSynchronizeEvent)(event), 0);
-    ck_assert_int_eq(CALL(aclrtDestroyEvent)(event), 0);
-    BROKEN(CALL(aclrtDestroyEvent)(event), 107017);
-    ck_assert_int_eq(queue_add(&a, &a, &b), 0);
-    BROKEN(CALL(aclrtDestroyStream)(second), 0); /* with work in its queue */
-    box_stream = first;
-    DROP(&a, &b, &out);
-    box_close(2);
-}
-END_TEST
-
-START_TEST(waiting_ends_when_it_was_asked_to)
-{
-    setenv("ASCEND_SIM_LATENCY", "20000", 1);
-    box_open();
-    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
-    for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(queue_add(&a, &a, &out), 0);
-    ck_assert_int_eq(CALL(aclrtSynchronizeStreamWithTimeout)(box_stream, 5), 507046);
-    ck_assert_int_eq(CALL(aclrtSynchronizeStreamWithTimeout)(box_stream, -1), 0);
-    expect(&out, (float[]){2, 2, 2, 2});
-    DROP(&a, &out);
-    box_close(0);
-}
-END_TEST
-
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
 START_TEST(tensors_are_checked)
@@ -238,12 +191,11 @@ START_TEST(tensors_stay_between_the_phases)
     box_open();
     box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
     ck_assert_int_eq(FIRST(Silu, a.tensor, out.tensor), 0);
-    BROKEN(CALL(aclSetRawTensorAddr)(a.tensor, out.device), 161002);
     BROKEN(CALL(aclDestroyTensor)(a.tensor), 0);
     BROKEN(CALL(aclnnSilu)(NULL, 0, executor, box_stream), 161002);
     CALL(aclrtFree)(a.device);
     drop(&out);
-    box_close(3);
+    box_close(2);
 }
 END_TEST
 
@@ -285,23 +237,20 @@ END_TEST
 START_TEST(repeatable_executors_run_again)
 {
     box_open();
-    box a = tensor(ACL_FLOAT, 1, &four, ones), b = tensor(ACL_FLOAT, 1, &four, count4);
-    box out = tensor(ACL_FLOAT, 1, &four, NULL);
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
     aclScalar *two = number(2.0f);
     ck_assert_int_eq(FIRST(Muls, a.tensor, two, out.tensor), 0);
-    BROKEN(CALL(aclSetInputTensorAddr)(executor, 0, a.tensor, b.device), 161002);
     ck_assert_int_eq(CALL(aclSetAclOpExecutorRepeatable)(executor), 0);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(CALL(aclnnMuls)(NULL, 0, executor, box_stream), 0);
         ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
         expect(&out, i ? (float[]){2, 4, 6, 8} : (float[]){2, 2, 2, 2});
-        ck_assert_int_eq(CALL(aclSetInputTensorAddr)(executor, 0, a.tensor, b.device), 0);
+        ck_assert_int_eq(CALL(aclrtMemcpy)(a.device, 16, count4, 16, ACL_MEMCPY_HOST_TO_DEVICE), 0);
     }
-    BROKEN(CALL(aclSetInputTensorAddr)(executor, 5, a.tensor, b.device), 161002);
     ck_assert_int_eq(CALL(aclDestroyAclOpExecutor)(executor), 0);
     CALL(aclDestroyScalar)(two);
-    DROP(&a, &b, &out);
-    box_close(2);
+    DROP(&a, &out);
+    box_close(0);
 }
 END_TEST
 
@@ -309,9 +258,9 @@ int main(void)
 {
     TCase *tests = suite_open("ascend_sim_work", 0);
     suite_add(tests, work_waits_for_who_synchronises, memory_of_queued_work_may_not_go,
-              copies_wait_for_page_locked_memory_alone, events_order_streams, waiting_ends_when_it_was_asked_to,
-              tensors_are_checked, views_beyond_memory_are_seen_when_work_runs, results_may_not_lie_on_inputs,
-              executors_are_used_once, the_workspace_is_checked, tensors_stay_between_the_phases,
-              phases_stay_in_a_thread, repeatable_executors_run_again);
+              copies_wait_for_page_locked_memory_alone, tensors_are_checked,
+              views_beyond_memory_are_seen_when_work_runs, results_may_not_lie_on_inputs, executors_are_used_once,
+              the_workspace_is_checked, tensors_stay_between_the_phases, phases_stay_in_a_thread,
+              repeatable_executors_run_again);
     return process_main();
 }
