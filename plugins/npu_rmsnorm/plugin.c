@@ -183,18 +183,18 @@ static tn_status backward(const tn_call *call, tn_error *err)
     (TN_TAKES(TN_NORM_W) | TN_TAKES(TN_NORM_1_PLUS_W) | TN_TAKES(TN_NORM_W_F32) | TN_TAKES(TN_NORM_NO_WEIGHT))
 
 /* Tolerances: README.md derives them. */
-#define IMPL(number, bf16)                                                                                             \
-    .size = sizeof(tn_impl), .op = (number), .tolerance = {.ulps_f32 = 8, .ulps_bf16 = (bf16), .ulps_f16 = (bf16)},    \
-    .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8}, .plan = plan, .forward = forward,           \
-    .traits = TN_SAME_BITS, .backward = backward
+#define IMPL(number, norms, narrow)                                                                                    \
+    {                                                                                                                  \
+        .size = sizeof(tn_impl), .op = number,                                                                         \
+        .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = norms}},              \
+        .tolerance = {.ulps_f32 = 8, .ulps_bf16 = narrow, .ulps_f16 = narrow},                                         \
+        .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8}, .plan = plan, .forward = forward,       \
+        .traits = TN_SAME_BITS, .backward = backward                                                                   \
+    }
 static const tn_impl impls[] = {
-    {IMPL(TN_OP_RMS_NORM, 3.1),
-     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}}},
-    {IMPL(TN_OP_RMS_NORM, 4.1),
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W_GATED)}}},
-    {IMPL(TN_OP_ADD_RMS_NORM, 3.1),
-     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}}},
+    IMPL(TN_OP_RMS_NORM, PLAIN_NORMS, 3.1),
+    IMPL(TN_OP_RMS_NORM, TN_TAKES(TN_NORM_W_GATED), 4.1),
+    IMPL(TN_OP_ADD_RMS_NORM, PLAIN_NORMS, 3.1),
 };
 
 static const tn_kernel kernels[] = {

@@ -421,26 +421,17 @@ static tn_status backward(const tn_call *call, tn_error *err)
 #define PLAIN_NORMS                                                                                                    \
     (TN_TAKES(TN_NORM_W) | TN_TAKES(TN_NORM_1_PLUS_W) | TN_TAKES(TN_NORM_W_F32) | TN_TAKES(TN_NORM_NO_WEIGHT))
 
-#define IMPLEMENTED                                                                                                    \
-    .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8}, .plan = plan, .pack = pack,                 \
-    .forward = forward, .backward = backward
-
 /* Tolerances: the CPU's, since each result is rounded as often; README.md derives them. */
+#define IMPL(number, norms, narrow)                                                                                    \
+    {                                                                                                                  \
+        .size = sizeof(tn_impl), .op = number,                                                                         \
+        .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = norms}},              \
+        .tolerance = {.ulps_f32 = 8, .ulps_bf16 = narrow, .ulps_f16 = narrow},                                         \
+        .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8}, .plan = plan, .pack = pack,             \
+        .forward = forward, .backward = backward                                                                       \
+    }
 const tn_impl rmsnorm_ascend_impls[RMSNORM_ASCEND_IMPLS] = {
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_RMS_NORM,
-     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}},
-     .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 3.1, .ulps_f16 = 3.1},
-     IMPLEMENTED},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_RMS_NORM,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W_GATED)}},
-     .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 4.1, .ulps_f16 = 4.1},
-     IMPLEMENTED},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_ADD_RMS_NORM,
-     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}},
-     .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 3.1, .ulps_f16 = 3.1},
-     IMPLEMENTED},
+    IMPL(TN_OP_RMS_NORM, PLAIN_NORMS, 3.1),
+    IMPL(TN_OP_RMS_NORM, TN_TAKES(TN_NORM_W_GATED), 4.1),
+    IMPL(TN_OP_ADD_RMS_NORM, PLAIN_NORMS, 3.1),
 };

@@ -227,23 +227,17 @@ static tn_status backward(const tn_call *call, tn_error *err)
     (TN_TAKES(TN_ROPE_HALF) | TN_TAKES(TN_ROPE_HALF_NARROW) | TN_TAKES(TN_ROPE_INTERLEAVED) |                          \
      TN_TAKES(TN_ROPE_DEINTERLEAVED))
 
-#define IMPLEMENTED .plan = plan, .forward = forward, .backward = backward
-
 /* README.md derives the tolerances: how often the operator rounds is not documented. */
+#define IMPL(styles, narrow)                                                                                           \
+    {                                                                                                                  \
+        .size = sizeof(tn_impl), .op = TN_OP_ROPE,                                                                     \
+        .match = {.size = sizeof(tn_match),                                                                            \
+                  .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = styles},                                        \
+                  .features = TN_HAS_PARTIAL | TN_HAS_MROPE},                                                          \
+        .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = narrow, .ulps_f16 = narrow}, .plan = plan, .forward = forward,     \
+        .backward = backward                                                                                           \
+    }
 const tn_impl rope_ascend_impls[ROPE_ASCEND_IMPLS] = {
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_ROPE,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = NARROW_STYLES},
-               .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
-     .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = 4.9, .ulps_f16 = 4.9},
-     IMPLEMENTED},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_ROPE,
-     .match =
-         {.size = sizeof(tn_match),
-          .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_COMPLEX) | TN_TAKES(TN_ROPE_HALF_F32)},
-          .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
-     .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = 2.1, .ulps_f16 = 2.1},
-     IMPLEMENTED},
+    IMPL(NARROW_STYLES, 4.9),
+    IMPL(TN_TAKES(TN_ROPE_COMPLEX) | TN_TAKES(TN_ROPE_HALF_F32), 2.1),
 };

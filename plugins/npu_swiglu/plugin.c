@@ -98,29 +98,22 @@ enum {
 };
 
 /* Sparse layers have an entry of their own because they have tolerances of their own: README.md derives both. */
+#define IMPL(has, wide, narrow, gradient)                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(tn_impl), .op = TN_OP_MLP,                                                                      \
+        .match = {.size = sizeof(tn_match),                                                                            \
+                  .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},               \
+                  .features = has},                                                                                    \
+        .tolerance = {.ulps_f32 = wide, .ulps_bf16 = narrow, .ulps_f16 = narrow}, .plan = swiglu_plan,                 \
+        .forward = swiglu_call, .traits = TN_SAME_BITS, .backward = swiglu_gradients_call, .gradient_tolerance = {     \
+            .ulps_f32 = wide,                                                                                          \
+            .ulps_bf16 = gradient,                                                                                     \
+            .ulps_f16 = gradient                                                                                       \
+        }                                                                                                              \
+    }
 static const tn_impl impls[] = {
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MLP,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},
-               .features = TN_HAS_BIAS},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = swiglu_plan,
-     .forward = swiglu_call,
-     .traits = TN_SAME_BITS,
-     .backward = swiglu_gradients_call,
-     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 16, .ulps_f16 = 16}},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MLP,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},
-               .features = TN_HAS_BIAS | TN_HAS_SPARSITY},
-     .tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 32, .ulps_f16 = 32},
-     .plan = swiglu_plan,
-     .forward = swiglu_call,
-     .traits = TN_SAME_BITS,
-     .backward = swiglu_gradients_call,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 64}},
+    IMPL(TN_HAS_BIAS, 256, 8, 16),
+    IMPL(TN_HAS_BIAS | TN_HAS_SPARSITY, 1024, 32, 64),
 };
 
 static const tn_kernel kernels[] = {

@@ -209,23 +209,16 @@ enum {
     LAYOUTS = TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE),
 };
 
-#define IMPLEMENTED .plan = plan, .forward = forward, .backward = backward
-
 /* README.md derives the tolerances; biases, which are added to rounded products, have their own. */
-const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS] = {
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MLP,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS}},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 9.3, .ulps_f16 = 9.3},
-     IMPLEMENTED,
-     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 16, .ulps_f16 = 16}},
-    {.size = sizeof(tn_impl),
-     .op = TN_OP_MLP,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS},
-               .features = TN_HAS_BIAS},
-     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 15.6, .ulps_f16 = 15.6},
-     IMPLEMENTED,
-     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 24, .ulps_f16 = 24}},
-};
+#define IMPL(has, narrow, gradient)                                                                                    \
+    {                                                                                                                  \
+        .size = sizeof(tn_impl), .op = TN_OP_MLP,                                                                      \
+        .match =                                                                                                       \
+            {.size = sizeof(tn_match),                                                                                 \
+             .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS},   \
+             .features = has},                                                                                         \
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = narrow, .ulps_f16 = narrow},                                       \
+        .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = gradient, .ulps_f16 = gradient}, .plan = plan,            \
+        .forward = forward, .backward = backward                                                                       \
+    }
+const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS] = {IMPL(0, 9.3, 16), IMPL(TN_HAS_BIAS, 15.6, 24)};
