@@ -23,14 +23,6 @@ static inline const char *acl_choices(char letter)
     case 'T':
     case 'U':
         return "fhb";
-    case 'N':
-    case 'M':
-        return "fhbil";
-    case 'W':
-        return "fhbilcus";
-    case 'X':
-    case 'Y':
-        return "fhbilcus?";
     case 'C':
     case 'D':
         return "fhbil?d";
@@ -39,20 +31,6 @@ static inline const char *acl_choices(char letter)
     default:
         return NULL;
     }
-}
-
-/* What tensors of two types are computed in, by the vendor's table. */
-static inline char acl_promoted(char a, char b)
-{
-    static const char narrow_first[] = "?cusil"; /* whole numbers by how far they reach, then floating point */
-    const char *x = strchr(narrow_first, a), *y = strchr(narrow_first, b);
-    if (a == b)
-        return a;
-    if (!x || !y)
-        return !x && !y ? 'f' : x ? b : a;
-    if ((a == 'c' && b == 'u') || (a == 'u' && b == 'c'))
-        return 's';
-    return x > y ? a : b;
 }
 
 /* Does one of the combinations have these types, in the order of the tensors? Letters; 0: there is no tensor. */
@@ -66,7 +44,7 @@ static inline bool acl_types_fit(const char *types, const char *given, int count
             char *one = &chosen[(unsigned char)row[i]];
             if (!given[i])
                 continue;
-            if (row[i] == 'P' ? given[i] != acl_promoted(given[i - 2], given[i - 1])
+            if (row[i] == 'P' ? given[i] != (chosen['T'] == chosen['U'] ? chosen['T'] : 'f')
                 : choices     ? !strchr(choices, given[i]) || (*one && *one != given[i])
                               : row[i] != given[i])
                 break;

@@ -170,43 +170,23 @@ aclnnStatus aclDestroyTensor(const aclTensor *tensor)
 
 /* ---- scalars --------------------------------------------------------------------------------------------------- */
 
-static void set_integer(sim_scalar *s, int64_t value)
-{
-    s->integer = value;
-    s->real = (double)value;
-}
-
-static void set_real(sim_scalar *s, double value)
-{
-    s->real = value;
-    s->integer = value > -9e18 && value < 9e18 ? (int64_t)value : 0;
-}
-
 #define READ(type, from) (*(const type *)(from))
 
 static bool read_scalar(sim_scalar *s, const void *value)
 {
     switch ((int)s->type) {
     case ACL_FLOAT:
-        return set_real(s, (double)READ(float, value)), true;
+        return s->real = (double)READ(float, value), true;
     case ACL_DOUBLE:
-        return set_real(s, READ(double, value)), true;
+        return s->real = READ(double, value), true;
     case ACL_FLOAT16:
-        return set_real(s, (double)sim_from_f16(READ(uint16_t, value))), true;
+        return s->real = (double)sim_from_f16(READ(uint16_t, value)), true;
     case ACL_BF16:
-        return set_real(s, (double)sim_from_bf16(READ(uint16_t, value))), true;
+        return s->real = (double)sim_from_bf16(READ(uint16_t, value)), true;
     case ACL_INT64:
-        return set_integer(s, READ(int64_t, value)), true;
+        return s->real = (double)READ(int64_t, value), true;
     case ACL_INT32:
-        return set_integer(s, READ(int32_t, value)), true;
-    case ACL_INT16:
-        return set_integer(s, READ(int16_t, value)), true;
-    case ACL_INT8:
-        return set_integer(s, READ(int8_t, value)), true;
-    case ACL_UINT8:
-        return set_integer(s, READ(uint8_t, value)), true;
-    case ACL_BOOL:
-        return set_integer(s, READ(bool, value)), true;
+        return s->real = (double)READ(int32_t, value), true;
     default:
         return false;
     }

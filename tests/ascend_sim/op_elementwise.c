@@ -1,5 +1,4 @@
-/* Sums and products of single elements, and fills. Numbers of floating point are computed in 32 bits and
- * rounded once; whole numbers in 64 bits. */
+/* Sums and products of single elements, and fills. Numbers are computed in 32 bits and rounded once. */
 #include "ops.h"
 
 #include <math.h>
@@ -15,30 +14,13 @@ static float combine(int64_t kind, float a, float b, float scale)
     return kind == ADD ? a + scale * b : kind == MUL ? a * b : a / b;
 }
 
-static int64_t combine_whole(int64_t kind, int64_t a, int64_t b, int64_t scale)
-{
-    uint64_t ua = (uint64_t)a, ub = (uint64_t)b; /* overflow wraps */
-    return (int64_t)(kind == ADD ? ua + (uint64_t)scale * ub : ua * ub);
-}
-
-static void combine_floats(const sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out)
+static void combine_all(const sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out)
 {
     int64_t count = sim_elements(out);
     float *x = sim_load(a), *y = b ? sim_load(b) : NULL, other = (float)op->f[OTHER];
     for (int64_t i = 0; i < count; i++)
         x[i] = combine(op->i[KIND], x[i], y ? y[i] : other, (float)op->f[SCALE]);
     sim_store(out, x);
-    free(x);
-    free(y);
-}
-
-static void combine_wholes(const sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out)
-{
-    int64_t count = sim_elements(out);
-    int64_t *x = sim_load_ints(a), *y = b ? sim_load_ints(b) : NULL;
-    for (int64_t i = 0; i < count; i++)
-        x[i] = combine_whole(op->i[KIND], x[i], y ? y[i] : op->i[OTHER], op->i[SCALE]);
-    sim_store_ints(out, x);
     free(x);
     free(y);
 }
@@ -52,10 +34,7 @@ static int run_combine(sim_op *op)
     sim_broadcast(op->tensors[0], out->rank, out->shape, &a);
     if (two)
         sim_broadcast(op->tensors[1], out->rank, out->shape, &b);
-    if (sim_type_bit(out->type) & SIM_FLOATS)
-        combine_floats(op, &a, two ? &b : NULL, out);
-    else
-        combine_wholes(op, &a, two ? &b : NULL, out);
+    combine_all(op, &a, two ? &b : NULL, out);
     return 0;
 }
 
@@ -90,10 +69,6 @@ void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int 
         sim_fault(op, 161001, "%s is NULL", role);
     else if (!sim_scalar_of(scalar, &s))
         sim_fault(op, 161001, "%s is no live scalar", role);
-    bool whole = op->count && sim_type_bit(op->tensors[op->count - 1]->type) & SIM_WHOLE;
-    if (whole && sim_type_bit(s.type) & (SIM_FLOATS | SIM_F64) && s.real != (double)s.integer)
-        sim_fault(op, 161002, "%s is no whole number, and the result is", role);
-    op->i[slot] = s.integer;
     op->f[slot] = s.real;
 }
 
@@ -145,18 +120,10 @@ static int run_fill(sim_op *op)
 {
     const sim_tensor *out = op->tensors[0];
     int64_t count = sim_elements(out);
-    if (sim_type_bit(out->type) & SIM_FLOATS) {
-        float *x = sim_allocate((size_t)count * sizeof *x);
-        for (int64_t i = 0; i < count; i++)
-            x[i] = (float)op->f[OTHER];
-        sim_store(out, x);
-        free(x);
-        return 0;
-    }
-    int64_t *x = sim_allocate((size_t)count * sizeof *x);
+    float *x = sim_allocate((size_t)count * sizeof *x);
     for (int64_t i = 0; i < count; i++)
-        x[i] = op->i[OTHER];
-    sim_store_ints(out, x);
+        x[i] = (float)op->f[OTHER];
+    sim_store(out, x);
     free(x);
     return 0;
 }

@@ -130,19 +130,10 @@ static int run_sum(sim_op *op)
 {
     const sim_tensor *self = op->tensors[0], *out = op->tensors[1];
     int64_t count = sim_elements(self);
-    if (sim_type_bit(out->type) & SIM_FLOATS) {
-        float *x = sim_load(self), *sums = sim_allocate((size_t)sim_elements(out) * sizeof *sums);
-        for (int64_t i = 0; i < count; i++)
-            sums[sum_place(self, op->ints, i)] += x[i];
-        sim_store(out, sums);
-        free(x);
-        free(sums);
-        return 0;
-    }
-    int64_t *x = sim_load_ints(self), *sums = sim_allocate((size_t)sim_elements(out) * sizeof *sums);
+    float *x = sim_load(self), *sums = sim_allocate((size_t)sim_elements(out) * sizeof *sums);
     for (int64_t i = 0; i < count; i++)
         sums[sum_place(self, op->ints, i)] += x[i];
-    sim_store_ints(out, sums);
+    sim_store(out, sums);
     free(x);
     free(sums);
     return 0;
@@ -210,14 +201,7 @@ static int run_histc(sim_op *op)
             int64_t bin = (int64_t)((x[i] - least) / (most - least) * (float)bins);
             counts[bin < bins ? bin : bins - 1] += 1.0f;
         }
-    if (out->type == ACL_INT32) {
-        int64_t *whole = sim_allocate((size_t)bins * sizeof *whole);
-        for (int64_t i = 0; i < bins; i++)
-            whole[i] = (int64_t)counts[i];
-        sim_store_ints(out, whole);
-        free(whole);
-    } else
-        sim_store(out, counts);
+    sim_store(out, counts);
     free(x);
     free(counts);
     return 0;

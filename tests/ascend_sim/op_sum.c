@@ -35,18 +35,6 @@ static void add_floats(const sim_op *op, const around *to, const around *from, c
     free(x);
 }
 
-static void add_wholes(const sim_op *op, const around *to, const around *from, const int64_t *index)
-{
-    int64_t *y = sim_load_ints(op->tensors[0]), *x = sim_load_ints(op->tensors[2]);
-    for (int64_t i = 0, count = sim_elements(op->tensors[2]); i < count; i++) {
-        int64_t *at = y + target(to, from, index, i);
-        *at = (int64_t)((uint64_t)*at + (uint64_t)op->i[ALPHA] * (uint64_t)x[i]);
-    }
-    sim_store_ints(op->tensors[3], y);
-    free(y);
-    free(x);
-}
-
 /* Tensors: self, index, source, out. Equal indices add up in the order of the index. */
 static int run_index_add(sim_op *op)
 {
@@ -58,10 +46,8 @@ static int run_index_add(sim_op *op)
         if (index[i] < 0 || index[i] >= to.length)
             code = sim_violation(507015, "aclnnIndexAdd: index %lld of a dimension of %lld", (long long)index[i],
                                  (long long)to.length);
-    if (!code && sim_type_bit(out->type) & SIM_FLOATS)
+    if (!code)
         add_floats(op, &to, &from, index);
-    else if (!code)
-        add_wholes(op, &to, &from, index);
     free(index);
     return code;
 }

@@ -73,8 +73,7 @@ void ops_check_row(sim_op *op, int chips, const char *types, const char *strides
 
 /* Of what broadcasting a and b gives; false: they do not. */
 bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64_t *shape);
-/* The value of a scalar into i and f of op at slot; NULL is 161001. Goes with the tensor added last: when that holds
- * whole numbers the value has to be whole. */
+/* The value of a scalar into f of op at slot; NULL is 161001. */
 void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot);
 /* t has the shape of like. */
 static inline void ops_want_like(sim_op *op, int code, const sim_tensor *like, const sim_tensor *t)

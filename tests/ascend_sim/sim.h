@@ -132,8 +132,6 @@ enum {
     SIM_F64 = 128,
     SIM_UNSIGNED = 256, /* UINT16, UINT32, UINT64: moved, never computed with */
     SIM_FLOATS = SIM_F32 | SIM_F16 | SIM_BF16,
-    SIM_INTS = SIM_I32 | SIM_I64,
-    SIM_WHOLE = SIM_INTS | SIM_SMALL,
     SIM_ANY = 511
 };
 const char *sim_type_name(aclDataType type);
@@ -154,7 +152,6 @@ typedef struct sim_tensor {
 
 typedef struct sim_scalar {
     aclDataType type;
-    int64_t integer; /* both hold the value, as far as the type goes */
     double real;
 } sim_scalar;
 

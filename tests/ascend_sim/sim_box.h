@@ -243,11 +243,6 @@ static inline aclScalar *number(float value)
     return CALL(aclCreateScalar)(&value, ACL_FLOAT);
 }
 
-static inline aclScalar *whole_number(int64_t value)
-{
-    return CALL(aclCreateScalar)(&value, ACL_INT64);
-}
-
 #define FREE_SCALARS(...)                                                                                              \
     do {                                                                                                               \
         const aclScalar *all_[] = {__VA_ARGS__};                                                                       \

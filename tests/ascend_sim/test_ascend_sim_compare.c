@@ -7,7 +7,7 @@
 START_TEST(values_are_compared)
 {
     box_open();
-    aclScalar *half = number(0.5f), *third = number(0.3f), *big = whole_number(((int64_t)1 << 53) + 1);
+    aclScalar *half = number(0.5f), *third = number(0.3f);
     for (int i = 0; i < 3; i++) {
         box a = tensor(floats[i], 2, DIMS(2, 2), VALUES(0, 0.5, 1, NAN)), out = tensor(ACL_BOOL, 2, DIMS(2, 2), NULL);
         box near = tensor(floats[i], 1, DIMS(1), VALUES(0.3)), one = tensor(ACL_BOOL, 1, DIMS(1), NULL);
@@ -28,19 +28,10 @@ START_TEST(values_are_compared)
         CALL(aclDestroyTensor)(turned);
         DROP(&a, &out, &near, &one);
     }
-    int64_t wide[] = {(int64_t)1 << 53, ((int64_t)1 << 53) + 1, ((int64_t)1 << 53) + 2};
-    box a = tensor(ACL_INT64, 1, DIMS(3), NULL), out = tensor(ACL_BOOL, 1, DIMS(3), NULL);
-    box words = tensor(ACL_UINT32, 1, DIMS(3), NULL);
-    CALL(aclrtMemcpy)(a.device, sizeof wide, wide, sizeof wide, ACL_MEMCPY_HOST_TO_DEVICE);
-    GO(GtScalar, a.tensor, big, out.tensor);
-    expect(&out, VALUES(0, 0, 1));
-    GO(LtScalar, a.tensor, big, out.tensor);
-    expect(&out, VALUES(1, 0, 0));
-    GO(GeScalar, out.tensor, half, out.tensor);
-    expect(&out, VALUES(1, 0, 0));
-    BROKEN(FIRST(GtScalar, words.tensor, big, out.tensor), 161002);
-    FREE_SCALARS(half, third, big);
-    DROP(&a, &out, &words);
+    box words = tensor(ACL_INT32, 1, DIMS(3), NULL), out = tensor(ACL_BOOL, 1, DIMS(3), NULL);
+    BROKEN(FIRST(GtScalar, words.tensor, half, out.tensor), 161002);
+    FREE_SCALARS(half, third);
+    DROP(&out, &words);
     box_close(10);
 }
 END_TEST
@@ -76,25 +67,18 @@ START_TEST(choices_have_types)
 {
     box_open();
     box mask = tensor(ACL_BOOL, 1, DIMS(2), VALUES(1, 0)), unwritten = tensor(ACL_BOOL, 1, DIMS(2), NULL);
-    box words = tensor(ACL_INT32, 1, DIMS(2), VALUES(3, 4)), wide = tensor(ACL_INT64, 1, DIMS(2), VALUES(5, 6));
+    box words = tensor(ACL_INT32, 1, DIMS(2), VALUES(3, 4)), bytes = tensor(ACL_INT8, 1, DIMS(2), VALUES(1, 0));
     box half = tensor(ACL_BF16, 1, DIMS(2), VALUES(0.5, 1.5)), other = tensor(ACL_FLOAT16, 1, DIMS(2), VALUES(2, 2));
-    box out = tensor(ACL_FLOAT, 1, DIMS(2), NULL), large = tensor(ACL_UINT64, 1, DIMS(2), VALUES(8, 9));
-    box bytes = tensor(ACL_INT8, 1, DIMS(2), VALUES(1, 0));
-    GO(SWhere, mask.tensor, words.tensor, half.tensor, half.tensor);
-    expect(&half, VALUES(3, 1.5));
+    box out = tensor(ACL_FLOAT, 1, DIMS(2), NULL);
     GO(SWhere, mask.tensor, half.tensor, other.tensor, out.tensor);
-    expect(&out, VALUES(3, 2));
-    GO(SWhere, mask.tensor, words.tensor, wide.tensor, wide.tensor);
-    expect(&wide, VALUES(3, 6));
-    GO(SWhere, mask.tensor, large.tensor, large.tensor, large.tensor);
-    expect(&large, VALUES(8, 9));
+    expect(&out, VALUES(0.5, 2));
     BROKEN(FIRST(SWhere, mask.tensor, half.tensor, other.tensor, half.tensor), 161002);
-    BROKEN(FIRST(SWhere, mask.tensor, large.tensor, words.tensor, large.tensor), 161002);
-    BROKEN(FIRST(SWhere, mask.tensor, large.tensor, words.tensor, words.tensor), 161002);
+    BROKEN(FIRST(SWhere, mask.tensor, words.tensor, half.tensor, half.tensor), 161002);
+    BROKEN(FIRST(SWhere, mask.tensor, words.tensor, words.tensor, words.tensor), 161002);
     BROKEN(FIRST(SWhere, bytes.tensor, half.tensor, half.tensor, half.tensor), 161002);
     BROKEN(FIRST(SWhere, words.tensor, half.tensor, half.tensor, half.tensor), 161002);
     BROKEN(go("aclnnSWhere", FIRST(SWhere, unwritten.tensor, half.tensor, half.tensor, half.tensor)), 0);
-    DROP(&mask, &unwritten, &words, &wide, &half, &other, &out, &large, &bytes);
+    DROP(&mask, &unwritten, &words, &half, &other, &out, &bytes);
     box_close(6);
 }
 END_TEST

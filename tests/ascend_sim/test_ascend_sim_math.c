@@ -13,15 +13,15 @@ static double reciprocal_root(double v)
 typedef struct function {
     const char *name, *first;
     double (*exact)(double);
-    aclDataType takes, refuses; /* of what is not floating point */
+    aclDataType refuses; /* of what is not floating point */
 } function;
 
 static const function functions[] = {
-    {"aclnnTanh", "aclnnTanhGetWorkspaceSize", tanh, ACL_INT32, ACL_UINT32},
-    {"aclnnErf", "aclnnErfGetWorkspaceSize", erf, ACL_INT64, ACL_INT32},
-    {"aclnnExp", "aclnnExpGetWorkspaceSize", exp, ACL_BOOL, ACL_INT32},
-    {"aclnnSqrt", "aclnnSqrtGetWorkspaceSize", sqrt, ACL_UINT8, ACL_UINT16},
-    {"aclnnRsqrt", "aclnnRsqrtGetWorkspaceSize", reciprocal_root, ACL_INT16, ACL_UINT64},
+    {"aclnnTanh", "aclnnTanhGetWorkspaceSize", tanh, ACL_UINT32},
+    {"aclnnErf", "aclnnErfGetWorkspaceSize", erf, ACL_INT32},
+    {"aclnnExp", "aclnnExpGetWorkspaceSize", exp, ACL_INT32},
+    {"aclnnSqrt", "aclnnSqrtGetWorkspaceSize", sqrt, ACL_UINT16},
+    {"aclnnRsqrt", "aclnnRsqrtGetWorkspaceSize", reciprocal_root, ACL_UINT64},
 };
 
 static int first_of(const function *f, const aclTensor *self, aclTensor *out)
@@ -85,20 +85,14 @@ START_TEST(functions_have_rules)
     box longer = tensor(ACL_FLOAT, 1, DIMS(3), NULL), out = tensor(ACL_FLOAT, 1, DIMS(2), NULL);
     box words = tensor(ACL_INT32, 1, DIMS(2), NULL);
     for (int f = 0; f < 5; f++) {
-        box taken = tensor(functions[f].takes, 1, DIMS(2), VALUES(1, 1));
         box refused = tensor(functions[f].refuses, 1, DIMS(2), VALUES(1, 1));
-        const float one = (float)functions[f].exact(1.0);
-        ck_assert_int_eq(go(functions[f].name, first_of(&functions[f], taken.tensor, out.tensor)), 0);
-        expect_near(&out, (const double[]){(double)one, (double)one}, bounds[0]);
-        ck_assert_int_eq(go(functions[f].name, first_of(&functions[f], taken.tensor, half.tensor)), 0);
-        expect(&half, VALUES(one, one));
         BROKEN(first_of(&functions[f], refused.tensor, out.tensor), 161002);
         BROKEN(first_of(&functions[f], NULL, out.tensor), 161001);
         BROKEN(first_of(&functions[f], a.tensor, NULL), 161001);
         BROKEN(first_of(&functions[f], a.tensor, longer.tensor), 161002);
         BROKEN(first_of(&functions[f], a.tensor, half.tensor), 161002);
         BROKEN(first_of(&functions[f], a.tensor, words.tensor), 161002);
-        DROP(&taken, &refused);
+        drop(&refused);
     }
     DROP(&a, &half, &longer, &out, &words);
     box_close(30);
@@ -137,36 +131,20 @@ END_TEST
 START_TEST(limits_have_rules)
 {
     box_open();
-    aclScalar *half = number(0.5f), *nothing = number(NAN), *much = whole_number(300), *three = whole_number(3);
-    aclScalar *below = whole_number(-1);
+    aclScalar *half = number(0.5f), *nothing = number(NAN);
     box a = tensor(ACL_FLOAT, 1, DIMS(3), VALUES(1, 2, 3)), words = tensor(ACL_INT32, 1, DIMS(3), VALUES(-1, 4, 7));
-    box bytes = tensor(ACL_INT8, 1, DIMS(3), VALUES(-100, 2, 100)), flags = tensor(ACL_BOOL, 1, DIMS(3), NULL);
-    box low = tensor(ACL_INT8, 1, DIMS(3), VALUES(-7, 0, 5)), wide = tensor(ACL_INT64, 1, DIMS(3), NULL);
-    box large = tensor(ACL_UINT8, 1, DIMS(3), NULL);
-    box rank0 = tensor(ACL_FLOAT, 0, NULL, VALUES(1)), out = tensor(ACL_INT32, 1, DIMS(3), NULL);
-    GO(Clamp, words.tensor, NULL, three, out.tensor);
-    expect(&out, VALUES(-1, 3, 3));
-    GO(Clamp, bytes.tensor, three, NULL, bytes.tensor);
-    expect(&bytes, VALUES(3, 3, 100));
-    GO(Relu, words.tensor, out.tensor);
-    expect(&out, VALUES(0, 4, 7));
-    GO(Relu, low.tensor, low.tensor);
-    expect(&low, VALUES(0, 0, 5));
-    BROKEN(FIRST(Clamp, bytes.tensor, NULL, much, bytes.tensor), 161002);
-    BROKEN(FIRST(Clamp, large.tensor, below, NULL, large.tensor), 161002);
-    BROKEN(FIRST(Clamp, words.tensor, half, NULL, out.tensor), 161002);
+    box rank0 = tensor(ACL_FLOAT, 0, NULL, VALUES(1));
+    BROKEN(FIRST(Clamp, words.tensor, half, NULL, words.tensor), 161002);
     BROKEN(FIRST(Clamp, a.tensor, nothing, NULL, a.tensor), 161002);
-    BROKEN(FIRST(Clamp, a.tensor, half, NULL, out.tensor), 161002);
-    BROKEN(FIRST(Clamp, flags.tensor, half, NULL, flags.tensor), 161002);
+    BROKEN(FIRST(Clamp, a.tensor, half, NULL, words.tensor), 161002);
     BROKEN(FIRST(Clamp, rank0.tensor, half, NULL, rank0.tensor), 161002);
-    BROKEN(FIRST(Relu, wide.tensor, wide.tensor), 161002);
-    BROKEN(FIRST(Relu, large.tensor, large.tensor), 161002);
-    BROKEN(FIRST(Relu, a.tensor, out.tensor), 161002);
+    BROKEN(FIRST(Relu, words.tensor, words.tensor), 161002);
+    BROKEN(FIRST(Relu, a.tensor, words.tensor), 161002);
     BROKEN(FIRST(Relu, a.tensor, rank0.tensor), 161002);
-    BROKEN(FIRST(Relu, NULL, out.tensor), 161001);
-    FREE_SCALARS(half, nothing, much, three, below);
-    DROP(&a, &words, &bytes, &flags, &rank0, &out, &low, &wide, &large);
-    box_close(12);
+    BROKEN(FIRST(Relu, NULL, a.tensor), 161001);
+    FREE_SCALARS(half, nothing);
+    DROP(&a, &words, &rank0);
+    box_close(8);
 }
 END_TEST
 

@@ -36,21 +36,19 @@ START_TEST(types_are_promoted_and_filled)
 {
     box_open();
     aclScalar *one = number(1.0f), *seven = number(7.0f);
-    box a = tensor(ACL_INT32, 1, DIMS(3), VALUES(1, -2, 3)), b = tensor(ACL_INT64, 1, DIMS(3), VALUES(10, 20, 30));
-    box c = tensor(ACL_BF16, 1, DIMS(3), VALUES(1, 2, 3)), d = tensor(ACL_FLOAT, 1, DIMS(3), VALUES(0.125, 0, 1));
-    box out = tensor(ACL_FLOAT, 1, DIMS(3), NULL);
-    GO(Add, a.tensor, b.tensor, one, b.tensor);
-    expect(&b, VALUES(11, 18, 33));
+    box a = tensor(ACL_INT32, 1, DIMS(3), VALUES(1, -2, 3)), c = tensor(ACL_BF16, 1, DIMS(3), VALUES(1, 2, 3));
+    box d = tensor(ACL_FLOAT, 1, DIMS(3), VALUES(0.125, 0, 1)), out = tensor(ACL_FLOAT, 1, DIMS(3), NULL);
     GO(Mul, c.tensor, d.tensor, out.tensor);
     expect(&out, VALUES(0.125, 0, 3));
     BROKEN(FIRST(Mul, c.tensor, d.tensor, c.tensor), 161002);
-    GO(InplaceFillScalar, a.tensor, seven);
-    expect(&a, VALUES(7, 7, 7));
-    GO(InplaceZero, c.tensor);
-    expect(&c, VALUES(0, 0, 0));
+    BROKEN(FIRST(Add, a.tensor, a.tensor, one, a.tensor), 161002);
+    GO(InplaceFillScalar, c.tensor, seven);
+    expect(&c, VALUES(7, 7, 7));
+    GO(InplaceZero, a.tensor);
+    expect(&a, VALUES(0, 0, 0));
     FREE_SCALARS(one, seven);
-    DROP(&a, &b, &c, &d, &out);
-    box_close(1);
+    DROP(&a, &c, &d, &out);
+    box_close(2);
 }
 END_TEST
 

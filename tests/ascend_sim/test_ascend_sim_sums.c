@@ -37,7 +37,7 @@ END_TEST
 START_TEST(values_are_counted)
 {
     box_open();
-    box x = tensor(ACL_INT32, 1, DIMS(6), VALUES(0, 2, 2, 3, 1, 2)), out = tensor(ACL_INT32, 1, DIMS(4), NULL);
+    box x = tensor(ACL_FLOAT, 1, DIMS(6), VALUES(0, 2, 2, 3, 1, 2)), out = tensor(ACL_FLOAT, 1, DIMS(4), NULL);
     aclScalar *least = number(0.0f), *most = number(4.0f);
     GO(Histc, x.tensor, 4, least, most, out.tensor);
     expect(&out, VALUES(1, 1, 3, 1));
@@ -78,7 +78,7 @@ END_TEST
 START_TEST(indexed_sums_have_an_order_and_rules)
 {
     box_open();
-    aclScalar *one = number(1.0f), *half = number(0.5f);
+    aclScalar *one = number(1.0f);
     box a = tensor(ACL_FLOAT, 1, DIMS(2), VALUES(0, 7)), out = tensor(ACL_FLOAT, 1, DIMS(2), NULL);
     box same = tensor(ACL_INT32, 1, DIMS(3), VALUES(0, 0, 0)),
         early = tensor(ACL_FLOAT, 1, DIMS(3), VALUES(1e8, 1, -1e8));
@@ -90,9 +90,7 @@ START_TEST(indexed_sums_have_an_order_and_rules)
     expect(&out, VALUES(0, 7));
     GO(IndexAdd, a.tensor, 0, same.tensor, late.tensor, one, out.tensor);
     expect(&out, VALUES(1, 7));
-    GO(IndexAdd, words.tensor, 0, same.tensor, more.tensor, one, sums.tensor);
-    expect(&sums, VALUES(13, 2));
-    BROKEN(FIRST(IndexAdd, words.tensor, 0, same.tensor, more.tensor, half, sums.tensor), 161002);
+    BROKEN(FIRST(IndexAdd, words.tensor, 0, same.tensor, more.tensor, one, sums.tensor), 161002);
     BROKEN(FIRST(IndexAdd, a.tensor, 0, late.tensor, early.tensor, one, out.tensor), 161002);
     BROKEN(FIRST(IndexAdd, a.tensor, 0, same.tensor, more.tensor, one, out.tensor), 161002);
     BROKEN(go("aclnnIndexAdd", FIRST(IndexAdd, a.tensor, 0, beyond.tensor, early.tensor, one, out.tensor)), 507015);
@@ -101,7 +99,7 @@ START_TEST(indexed_sums_have_an_order_and_rules)
     BROKEN(FIRST(IndexAdd, a.tensor, 0, two, apart, one, out.tensor), 161002);
     CALL(aclDestroyTensor)(apart);
     CALL(aclDestroyTensor)(two);
-    FREE_SCALARS(one, half);
+    CALL(aclDestroyScalar)(one);
     DROP(&a, &out, &same, &early, &late, &beyond, &negative, &words, &more, &sums);
     box_close(6);
 }
