@@ -36,4 +36,18 @@ void grouped_end(grouped *g);
 /* The counts on the host, whose sum is the number of rows; NULL after a failure. */
 const int64_t *grouped_counts(npu_run *r, grouped *g, int64_t rows);
 
+/* ---- gradients (eager_grouped_grad.c) ---------------------------------------------------------------------- */
+
+/* Matrix i of to, [m,n], becomes the product of the rows of a and of b that group i has, a^T b: rows a [rows,m] and b
+ * [rows,n] are dense and of the matrices' type; sums are f32's. to: a stack [groups,m,n], or a matrix for each group,
+ * as list says; nothing where it is not wanted. By grouped products of group type 2; where these do not take it, by an
+ * aclnnMatmul per group, for which the counts are downloaded. */
+void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const tn_tensor *b, const tn_param *to);
+
+/* Row i of to [groups,n] becomes the sum of the rows of b [rows,n] that group i has. */
+void grouped_sums(npu_run *r, grouped *g, const tn_tensor *b, const tn_tensor *to);
+
+/* What the gradient of x = the product's input is multiplied by. */
+tn_layout grouped_turned(tn_layout layout);
+
 #endif

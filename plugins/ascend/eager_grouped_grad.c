@@ -1,6 +1,7 @@
 /* Gradients of GROUPED_MATMUL: dx = g w by rows, dw = g^T x of the group's rows, both transposed where the matrix is
  * [in,out]. The numbers of rows stay on the device. */
-#include "eager_grouped_grad.h"
+#include "eager_grad.h"
+#include "eager_grouped.h"
 #include "queue.h"
 
 enum { LANES = 16 }; /* equal columns of ones: a single one could be taken for no transposed matrix     */

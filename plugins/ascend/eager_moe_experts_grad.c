@@ -10,7 +10,6 @@
  * expert as forward sorts them; the numbers of rows stay on the device. Experts in lists have two products in the sum
  * for x, each of which is rounded, as automatic differentiation does; core/eager rounds their sum alone. */
 #include "eager_activation_grad.h"
-#include "eager_grouped_grad.h"
 #include "eager_moe_experts.h"
 
 /* Rows of slots are sorted by expert. */
