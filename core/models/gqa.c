@@ -41,7 +41,9 @@ static parts_share key_heads(const graph_builder *b, const gqa_spec *spec)
 {
     bool whole = (spec->head_norm && (spec->norm_full || spec->norm_own)) || spec->alibi || spec->adapters ||
                  spec->heads % spec->kv_heads;
-    return whole ? (parts_share){0} : parts_share_of(b, spec->kv_heads, 1);
+    if (whole)
+        return (parts_share){0};
+    return parts_share_of(b, spec->kv_heads, 1);
 }
 
 /* Rows of a projection that has so many for each key head. */

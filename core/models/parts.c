@@ -42,7 +42,9 @@ void parts_share_again(parts_share *share, int64_t by)
 graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
                             int64_t in, int64_t out, bool bias, graph_site *outer)
 {
-    const parts_share share = outer ? (parts_share){0} : parts_share_of(b, out, parts_unit(b, out));
+    parts_share share = {0};
+    if (!outer)
+        share = parts_share_of(b, out, parts_unit(b, out));
     return parts_linear_share(kind, b, parent, name, in, out, bias, outer, &share);
 }
 
@@ -201,8 +203,12 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
     if (!s)
         return NULL;
     /* What a gate cuts off follows from all of a row. */
-    parts_share own = spec->sparsity > 0 ? (parts_share){0} : parts_share_of(b, inter, parts_unit(b, inter));
-    parts_share both = own, back = own.cut.group ? parts_share_of(b, hidden, parts_unit(b, hidden)) : own;
+    parts_share own = {0}, back = {0}, both;
+    if (!(spec->sparsity > 0))
+        own = parts_share_of(b, inter, parts_unit(b, inter));
+    if (own.cut.group)
+        back = parts_share_of(b, hidden, parts_unit(b, hidden));
+    both = own;
     own.stays = both.stays = true;
     parts_share_again(&both, inter);
     parts_cut(s, own.cut);

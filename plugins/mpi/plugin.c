@@ -22,7 +22,8 @@ static tn_status open_group(tn_group *group, double patience, tn_error *err)
     strcpy(path, own.dli_fname);
     char *slash = strrchr(path, '/');
     strcpy(slash ? slash + 1 : path, name);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    static void *library; /* MPI stays until the process ends                                              */
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const char *why = library ? NULL : dlerror();
     if (!library)
         return tn_fail(err, TN_E_KERNEL, "mpi",
