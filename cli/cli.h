@@ -129,6 +129,7 @@ typedef enum option_id {
     OPT_SKIP_BAD,
     OPT_PARALLEL,
     OPT_PATIENCE,
+    OPT_RANKS,
     OPT_COUNT
 } option_id;
 

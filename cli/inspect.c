@@ -1,5 +1,6 @@
 /* tenon inspect: the tree of a model, what would take each site, and why the others would not. */
 #include "cli.h"
+#include "inspect_ranks.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -202,6 +203,8 @@ static tn_status run_inspect(const options *o, tn_error *err)
 {
     workspace w = {0};
     tn_report *report = NULL;
+    if (option_given(o, OPT_RANKS))
+        return inspect_ranks(o, err);
     tn_status status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK) {
         report = tn_model_plan(w.model, w.config, NULL, err);
@@ -220,6 +223,7 @@ static const option_spec own_options[] = {
     {OPT_FORMAT, "format", "text|json|dot|svg", 0, OPTION_CHOICE, 0, 0, "how to print; svg needs Graphviz"},
     {OPT_MEMORY, "memory", NULL, 0, OPTION_FLAG, 0, 0, "and the memory that a run takes; applies the kernels"},
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions that --memory assumes"},
+    {OPT_RANKS, "parallel", "tensor=N", 0, OPTION_TEXT, 0, 0, "what each of N ranks would hold, and nothing else"},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "as for training: only kernels with gradients"},
 };
 

@@ -383,6 +383,8 @@ static tn_model *open_model(const char *folder, const char *text, const tn_model
     tn_status status = parallel_open(m, &defaults, &local);
     if (status == TN_OK)
         status = open_parts(m, text ? text : folder, &defaults, &local);
+    if (status == TN_OK)
+        status = parallel_count(m, &local);
     status = parallel_agree(m, model_files_check(m, status, &local), &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */

@@ -129,6 +129,67 @@ void parallel_end(const tn_model *m)
         parallel_tell(m, &(parallel_order){.kind = ORDER_END}, NULL, NULL);
 }
 
+/* ---- what is here ------------------------------------------------------------------------------------- */
+
+typedef struct piece {
+    const char *data;
+    size_t bytes;
+    bool cut;
+} piece;
+
+static int by_place(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+    return x->data != y->data ? (x->data > y->data) - (x->data < y->data)
+                              : (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+/* A site's own parameters; what it is composed of has those that it lends. */
+static size_t add_pieces(const tn_site *site, bool cut, piece *to)
+{
+    size_t count = 0;
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < site->param[role].count; i++) {
+            const tn_tensor *t = &site->param[role].tensors[i];
+            if (to)
+                to[count] = (piece){t->data, tn_dtype_bytes(t->dtype, tn_tensor_count(t)), cut};
+            count++;
+        }
+    return count;
+}
+
+static size_t all_pieces(const graph *g, piece *to)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const graph_site *s = g->sites[i];
+        if (!s->part[0] && !s->part[1] && !s->by_parts)
+            count += add_pieces(&s->site, s->cut.group, to ? to + count : NULL);
+    }
+    for (size_t i = 0; i < g->step_count; i++)
+        count += add_pieces(&g->steps[i]->site, false, to ? to + count : NULL);
+    return count;
+}
+
+tn_status parallel_count(tn_model *m, tn_error *err)
+{
+    size_t count = m->group ? all_pieces(m->target.graph, NULL) : 0;
+    piece *list = calloc(count + 1, sizeof *list);
+    const char *end = NULL;
+    if (!list)
+        return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");
+    if (m->group)
+        all_pieces(m->target.graph, list);
+    qsort(list, count, sizeof *list, by_place);
+    for (size_t i = 0; i < count; i++) {
+        if (!end || list[i].data >= end) /* a head may be a part of the embedding                            */
+            *(list[i].cut ? &m->info.cut_bytes : &m->info.whole_bytes) += (int64_t)list[i].bytes;
+        end = !end || list[i].data + list[i].bytes > end ? list[i].data + list[i].bytes : end;
+    }
+    free(list);
+    return TN_OK;
+}
+
 /* ---- are all alike? ----------------------------------------------------------------------------------- */
 
 enum { FACT_VERSION, FACT_SETS, FACT_CONFIG, FACT_TENSORS, FACT_OPTIONS, FACT_KERNELS, FACTS };

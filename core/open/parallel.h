@@ -43,6 +43,9 @@ tn_status parallel_apply_told(tn_model *m, tn_config *config, const parallel_ord
 /* TN_E_USAGE for what is not told to other ranks. */
 tn_status parallel_refuse(const tn_model *m, const char *what, tn_error *err);
 
+/* Fills cut_bytes and whole_bytes of the model's info, where it is parallel. */
+tn_status parallel_count(tn_model *m, tn_error *err);
+
 /* Rank 0: no more orders come. */
 void parallel_end(const tn_model *m);
 

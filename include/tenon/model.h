@@ -86,8 +86,9 @@ typedef struct tn_model_info {
     bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
     int64_t eos_total; /* tokens that end a text, all of them                                      */
     const int64_t *eos_ids;
-    int64_t relaid_bytes; /* of quantised weights and scales in another order than the file's      */
-    int32_t rank, ranks;  /* of a parallel model: this process's, and how many; else 0 and 1        */
+    int64_t relaid_bytes;           /* of quantised weights and scales in another order than the file's      */
+    int32_t rank, ranks;            /* of a parallel model: this process's, and how many; else 0 and 1        */
+    int64_t cut_bytes, whole_bytes; /* of it: weights that its operations read, of which the ranks have parts, or all */
 } tn_model_info;
 
 /* Maps a checkpoint folder, or a .gguf file with those that it was split into, and builds its graph; all sites are

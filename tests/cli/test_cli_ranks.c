@@ -1,0 +1,91 @@
+/* --parallel without anybody who starts ranks: what is said, and what each rank would hold. tests/machines has mpirun.
+ */
+#include "printed.h"
+#include "process.h"
+#include "suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "models/demo"
+
+static const char *const models[] = {MODEL,
+                                     "tests/data/models/llama",
+                                     "tests/data/models/qwen3_next",
+                                     "tests/data/models/deepseek_v3",
+                                     "tests/data/models/phi3_longrope",
+                                     "tests/data/models/qwen3_moe"};
+
+static json_int_t sum_of(json_t *ranks, const char *key)
+{
+    json_t *rank;
+    size_t i;
+    json_int_t sum = 0;
+    json_array_foreach (ranks, i, rank)
+        sum += json_integer_value(json_object_get(rank, key));
+    return sum;
+}
+
+static json_t *ranks_of(const char *model, const char *parallel)
+{
+    process_result r = TENON(NULL, "inspect", model, "--parallel", parallel, "--format", "json");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    return json_object_get(printed_json(&r, 0), "ranks");
+}
+
+/* Parts are parts of the same: none is lost, none is twice there. */
+START_TEST(ranks_share_the_weights)
+{
+    json_t *one = ranks_of(models[_i], "tensor=1"), *two = ranks_of(models[_i], "tensor=2"),
+           *three = ranks_of(models[_i], "tensor=3");
+    ck_assert_uint_eq(json_array_size(one), 1);
+    ck_assert_uint_eq(json_array_size(two), 2);
+    ck_assert_uint_eq(json_array_size(three), 3);
+    json_int_t all = sum_of(one, "cut_bytes") + sum_of(one, "whole_bytes");
+    ck_assert_int_gt(3 * sum_of(two, "cut_bytes"), 2 * all);
+    ck_assert_int_eq(sum_of(two, "cut_bytes") + sum_of(two, "whole_bytes") / 2, all);
+    ck_assert_int_eq(sum_of(three, "cut_bytes") + sum_of(three, "whole_bytes") / 3, all);
+}
+END_TEST
+
+START_TEST(what_is_said)
+{
+    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "tensor"), 2, "there is one process", "mpirun",
+                         NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "sums"), 2, "'sums'", "tensor", NULL);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor"), 2, "tensor=4", NULL);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor=2", "--format", "dot"), 2, "text or json",
+                         NULL);
+    process_expect_error(TENON(NULL, "train", MODEL, "x", "--parallel", "tensor"), 2, "unknown option", NULL);
+}
+END_TEST
+
+/* The first of those that were started says it for all. */
+START_TEST(several_processes_and_no_word_of_it)
+{
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    setenv("OMPI_COMM_WORLD_RANK", _i ? "1" : "0", 1);
+    process_result r = TENON(NULL, "run", MODEL, "And", "-n", "1");
+    if (_i == 0) {
+        process_expect_error(r, 2, "2 processes were started", "--parallel tensor", NULL);
+        return;
+    }
+    ck_assert_int_eq(r.status, 2);
+    ck_assert_str_eq(r.out, "");
+    ck_assert_str_eq(r.err, "");
+    r = TENON(NULL, "run", MODEL, "And", "--nothing");
+    ck_assert_int_eq(r.status, 2);
+    ck_assert_str_eq(r.err, "");
+    r = TENON(NULL, "version");
+    ck_assert_msg(r.status == 0 && strncmp(r.out, "tenon ", 6) == 0, "%s%s", r.out, r.err);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = suite_open("cli: ranks", 300);
+    tcase_add_loop_test(tc, ranks_share_the_weights, 0, sizeof models / sizeof *models);
+    tcase_add_test(tc, what_is_said);
+    tcase_add_loop_test(tc, several_processes_and_no_word_of_it, 0, 2);
+    return process_main();
+}
