@@ -95,6 +95,24 @@ tn_status group_join(group *g, const tn_tensor *part, const tn_tensor *whole, in
     return TN_OK;
 }
 
+tn_status group_join_rows(group *g, const tn_tensor *whole, const int64_t *rows, tn_error *err)
+{
+    size_t row = (size_t)whole->shape[1] * tn_dtype_size(whole->dtype), own = 0, all = 0;
+    for (int32_t r = 0; r < g->end.ranks; r++) {
+        own = r == g->end.rank ? all : own;
+        g->bytes[r] = rows[r] * (int64_t)row;
+        all += (size_t)g->bytes[r];
+    }
+    tn_status status = all > 0 ? reserve(g, all, err) : TN_OK;
+    if (status != TN_OK || all == 0)
+        return status;
+    memcpy(g->buffer + own, (const char *)whole->data + own, (size_t)g->bytes[g->end.rank]);
+    status = gather(g, err);
+    if (status == TN_OK)
+        memcpy(whole->data, g->buffer, all);
+    return status;
+}
+
 tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err)
 {
     tn_status status = reserve(g, bytes, err);

@@ -25,6 +25,9 @@ bool group_cuts(const group *g, int64_t total, int64_t unit);
 /* Rows of whole [rows,total] from those of part [rows,share of the rank], both dense and in the host's memory. */
 tn_status group_join(group *g, const tn_tensor *part, const tn_tensor *whole, int64_t unit, tn_error *err);
 
+/* Rows of whole, which is dense: each rank has made rows[rank] of them, behind those of the ranks before it. */
+tn_status group_join_rows(group *g, const tn_tensor *whole, const int64_t *rows, tn_error *err);
+
 /* Rank 0's bytes, for all; idle as tn_group.tell has it. */
 tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err);
 

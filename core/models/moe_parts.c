@@ -234,17 +234,43 @@ static tn_tensor *each_of(graph_builder *b, const tn_param *param, int64_t exper
     return list;
 }
 
-/* Their weights go from the site to those of the parts. Experts in an order in which no row of an expert lies together,
- * with biases, or quantised in stacks stay whole on every rank. */
+/* Of each of the site's parameters what is the rank's own experts'. */
+static void keep_experts(graph_builder *b, graph_site *s, const struct build_range *own, int64_t experts)
+{
+    for (int role = 0; role < TN_ROLE_MAX && b->status == TN_OK; role++) {
+        const tn_param *p = &s->site.param[role];
+        tn_tensor some;
+        if (p->count == experts && experts > 1) {
+            b->status = graph_set_site_param(&s->site, (tn_role)role, p->tensors + own->first, own->rows, b->err);
+        } else if (p->count == 1) {
+            some = p->tensors[0];
+            some.data = (char *)some.data + tn_dtype_bytes(some.dtype, own->first * some.stride[0]);
+            some.shape[0] = own->rows;
+            b->status = graph_set_site_param(&s->site, (tn_role)role, &some, 1, b->err);
+        }
+    }
+}
+
+/* Weights go from the site to those of its parts, rows of every expert. Where no row of an expert lies together, where
+ * there are biases or stacks of codes, the rank has some experts whole, each of which is given one token's slot. */
 static void cut_experts(graph_builder *b, graph_site *s, const moe_parts_spec *spec, tn_layout layout)
 {
     bool list = layout == TN_LAYOUT_EXPERT_LIST;
-    parts_share own = parts_share_of(b, spec->inter, parts_unit(b, spec->inter));
-    parts_share back = parts_share_of(b, spec->hidden, parts_unit(b, spec->hidden));
+    const parts_share own = parts_share_of(b, spec->inter, parts_unit(b, spec->inter));
+    const parts_share back = parts_share_of(b, spec->hidden, parts_unit(b, spec->hidden));
+    const parts_share some = parts_share_of(b, spec->experts, 1);
     const tn_param *gate = &s->site.param[list ? TN_ROLE_GATE : TN_ROLE_GATE_UP];
-    if (b->status != TN_OK || !own.cut.group || !back.cut.group || spec->bias || gate->count == 0 ||
-        (!list && layout != TN_LAYOUT_STACKED_OI) || (!list && tn_dtype_size(gate->tensors->dtype) == 0))
+    bool by_rows = (list || (layout == TN_LAYOUT_STACKED_OI && gate->count && tn_dtype_size(gate->tensors->dtype))) &&
+                   own.cut.group && back.cut.group && !spec->bias;
+    if (b->status != TN_OK || gate->count == 0 || (!by_rows && !some.cut.group))
         return;
+    if (!by_rows) {
+        keep_experts(b, s, &some.ranges.at[0], spec->experts);
+        s->cut = some.cut;
+        s->site.dim[TN_DIM_EXPERTS] = some.ranges.at[0].rows;
+        s->site.dim[TN_DIM_TOP_K] = 1;
+        return;
+    }
     tn_tensor *first = each_of(b, gate, spec->experts);
     tn_tensor *second = list ? each_of(b, &s->site.param[TN_ROLE_UP], spec->experts) : NULL;
     tn_tensor *down = each_of(b, &s->site.param[TN_ROLE_DOWN], spec->experts);
@@ -276,7 +302,7 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
         read_biases(b, m, spec, s);
     fill_experts(s, spec, layout);
     cut_experts(b, s, spec, layout);
-    if (outer && s->by_parts)
+    if (outer)
         parts_cut(outer, s->cut);
     return b->status == TN_OK ? s : NULL;
 }
