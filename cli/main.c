@@ -202,8 +202,10 @@ int main(int argc, char **argv)
     if (status == TN_E_CANCELLED)
         return ending_status(130); /* what a shell reports of a program that Ctrl-C ended */
     fflush(stdout);
-    if (ranks_silent)
+    if (ranks_silent) { /* a launcher ends all when one ends like this; rank 0 is to say why first          */
+        sleep(1);
         return ending_status(status < 0 && status > TN_E_CANCELLED ? -status : 1);
+    }
     fputs("tenon: ", stderr);
     print_clean(stderr, err.where, true);
     fputs(err.where[0] ? ": " : "", stderr);

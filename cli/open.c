@@ -1,5 +1,6 @@
 /* What comes before the work of most sub-commands: configuration, plugins, model, kernels; each with its notes. */
 #include "cli.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -297,6 +298,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     status = tn_model_get_info(w->model, &w->info);
     if (status)
         return tn_fail(err, status, folder, "the model tells nothing of itself; report this");
+    ranks_warn(o, &w->info);
     char weights[32], seconds[32];
     if (option_given(o, OPT_VERBOSE))
         note(o, "model: %s, %lld layers, %.1f million parameters, weights %s, computes in %s, loaded in %s",

@@ -61,6 +61,10 @@ printf 'And it came\nto pass\n/quit\n' >"$tmp/lines"
 timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor <"$tmp/lines" >"$tmp/out" 2>"$tmp/err"
 ok 'a conversation from standard input' cmp -s "$tmp/alone" "$tmp/out"
 
+timeout -k 5 200 mpirun -q -n 2 "$build/examples/parallel" $model "$build/plugins" "$text" >"$tmp/out" 2>"$tmp/err" </dev/null
+"$tenon" run $model "$text" -n 24 --temperature 0 -q --kernels=$apart >"$tmp/alone" 2>/dev/null
+ok 'a program that embeds the library' cmp -s "$tmp/alone" "$tmp/out"
+
 ranks 2 "$tenon" run $model "$text" -n 4
 ok 'without --parallel' ended 2 $? 'processes were started' '--parallel'
 ranks 3 "$tenon" run $model "$text" -n 4 --parallel tensor=2
