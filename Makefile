@@ -82,9 +82,11 @@ CLI_SRC := $(wildcard cli/*.c)
 # tenon serve is a program of its own, so that others do not load what speaks HTTP; without the library it is not built.
 HTTP := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 SERVE_SRC := $(if $(HTTP),$(wildcard serve/*.c))
-SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input serve digest ranks)
-# What speaks MPI lies in a folder of its own beside the plugins; without MPI it is not built.
+SERVE_CLI := $(patsubst %,cli/%.c,options open output progress input serve digest)
+# What speaks MPI lies in a folder of its own beside the plugins; without MPI, or with MPI= (no), it is not built.
+ifeq ($(origin MPI),undefined)
 MPI := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
+endif
 MPI_LIB := $(if $(MPI),$(BUILD)/plugins/mpi/open_mpi.so)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))

@@ -1,6 +1,5 @@
 /* What comes before the work of most sub-commands: configuration, plugins, model, kernels; each with its notes. */
 #include "cli.h"
-#include "ranks.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -265,6 +264,22 @@ static tn_status announce_device(const workspace *w, tn_error *err)
     return TN_OK;
 }
 
+/* mpirun binds each of few ranks to one processor, however many there are. */
+static void check_binding(const options *o, const tn_model_info *info)
+{
+    cpu_set_t own;
+    const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    long processors = sysconf(_SC_NPROCESSORS_ONLN), ranks = here ? strtol(here, NULL, 10) : 0;
+    if (info->ranks < 2 || ranks < 1 || processors < 2 * ranks || sched_getaffinity(0, sizeof own, &own) != 0 ||
+        CPU_COUNT(&own) > 1)
+        return;
+    note(o,
+         WARNING
+         "--parallel: each rank is bound to one of %ld processors; mpirun --bind-to none, or --map-by ppr:1:numa "
+         "--bind-to numa, gives it more",
+         processors);
+}
+
 tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err)
 {
     tn_status status = workspace_config(w, o, err);
@@ -298,7 +313,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     status = tn_model_get_info(w->model, &w->info);
     if (status)
         return tn_fail(err, status, folder, "the model tells nothing of itself; report this");
-    ranks_warn(o, &w->info);
+    check_binding(o, &w->info);
     char weights[32], seconds[32];
     if (option_given(o, OPT_VERBOSE))
         note(o, "model: %s, %lld layers, %.1f million parameters, weights %s, computes in %s, loaded in %s",

@@ -1,7 +1,6 @@
 /* Several processes that compute one model: who was started how, and what ranks but 0 do. */
 #include "ranks.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,20 +45,6 @@ tn_status ranks_check(const options *o, tn_error *err)
     return tn_fail(err, TN_E_USAGE, o->command->name,
                    "%lld processes were started, and each would do the same; give --parallel tensor, or start one",
                    (long long)count);
-}
-
-void ranks_warn(const options *o, const tn_model_info *info)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
-    cpu_set_t own;
-    int64_t here = said_by(names), processors = sysconf(_SC_NPROCESSORS_ONLN);
-    if (info->ranks < 2 || sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) > 1 || here < 1 ||
-        processors < 2 * here)
-        return;
-    note(o,
-         WARNING "--parallel: each rank is bound to one of %lld processors; mpirun --bind-to none, or --map-by "
-                 "ppr:1:numa --bind-to numa, gives it more",
-         (long long)processors);
 }
 
 /* What all ranks have agreed on rank 0 says; what stands before that, or behind it, is this rank's alone. */

@@ -28,9 +28,6 @@ bool ranks_can(const command *c);
 /* Does a process of several that were started know that it is one of them? */
 tn_status ranks_check(const options *o, tn_error *err);
 
-/* Says so where a launcher has bound ranks to one processor each of more. */
-void ranks_warn(const options *o, const tn_model_info *info);
-
 /* A rank but 0: the same model with the same kernels, then what rank 0 orders. */
 tn_status ranks_follow(const options *o, tn_error *err);
 
