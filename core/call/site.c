@@ -24,9 +24,9 @@ const graph_site *site_find(const tn_model *model, const char *path, tn_op op, t
     if (!site)
         tn_fail(err, TN_E_USAGE, path ? path : "site",
                 "the model has no site with this path and operation %s; see tenon inspect", tn_op_name(op));
-    else if (site->lacking)
+    else if (site->lacking || site->by_parts)
         tn_fail(err, TN_E_USAGE, path, "cannot be performed: %s", site->declined);
-    return site && !site->lacking ? site : NULL;
+    return site && !site->lacking && !site->by_parts ? site : NULL;
 }
 
 /* Names are made for those that are wrong. */

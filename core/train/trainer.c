@@ -85,6 +85,8 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
     if (taken == TN_OK && (options.max_tokens < 1 || options.max_tokens > INT32_MAX))
         taken =
             tn_fail(err, TN_E_USAGE, "max_tokens", "is %lld; pass a positive number", (long long)options.max_tokens);
+    if (taken == TN_OK && model->group)
+        taken = tn_fail(err, TN_E_USAGE, "parallel", "training is not cut over ranks");
     if (taken == TN_OK && (options.precision < TN_PRECISION_AUTO || options.precision > TN_PRECISION_PURE))
         taken = tn_fail(err, TN_E_USAGE, "precision", "is %d; there is none of that number", (int)options.precision);
     if (taken == TN_OK && (options.keep < TN_KEEP_AUTO || options.keep > TN_KEEP_LAYERS))

@@ -1,0 +1,179 @@
+/* One end of a group that this program plays: what goes together, what is refused, and a group that fails. How ranks
+ * compute is check_models --parallel's matter. */
+#include "suite.h"
+
+#include <tenon/tenon.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LLAMA "tests/data/models/llama"
+#define MIXTURE "tests/data/models/qwen3_moe"
+
+/* The other ranks say what this one says, but for what is to go wrong. */
+typedef struct play {
+    int32_t rank, ranks;
+    int gathers, fails_at; /* 0: never                                                              */
+    bool unlike;           /* rank 1's config.json is another one                                      */
+    int closed;
+} play;
+
+static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *err)
+{
+    play *p = self;
+    size_t own = 0, at = 0;
+    if (++p->gathers == p->fails_at)
+        return tn_fail(err, TN_E_KERNEL, "wires", "rank 1 did not answer");
+    for (int32_t r = 0; r < p->rank; r++)
+        own += (size_t)bytes[r];
+    for (int32_t r = 0; r < p->ranks; at += (size_t)bytes[r++])
+        if (r != p->rank && bytes[r] == bytes[p->rank]) {
+            memmove((char *)all + at, (char *)all + own, (size_t)bytes[r]);
+            if (p->unlike && p->gathers > 1)
+                ((char *)all)[at + 2 * sizeof(uint64_t)] ^= 1;
+        }
+    return TN_OK;
+}
+
+static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error *err)
+{
+    (void)self, (void)data, (void)bytes, (void)idle, (void)err;
+    return TN_OK;
+}
+
+static void close_end(void *self)
+{
+    ((play *)self)->closed++;
+}
+
+static tn_error err;
+
+static tn_model *open_as(play *p, const char *folder, const char *parallel)
+{
+    const tn_group end = {.size = sizeof end,
+                          .rank = p->rank,
+                          .ranks = p->ranks,
+                          .self = p,
+                          .gather = gather,
+                          .tell = tell,
+                          .close = close_end};
+    const tn_model_options options = {.size = sizeof options, .threads = 1, .parallel = parallel, .group = &end};
+    tn_error_clear(&err);
+    return tn_model_open(folder, &options, &err);
+}
+
+static void expect(tn_status code, const char *words)
+{
+    ck_assert_msg(err.code == code && strstr(err.message, words), "%d: %s: %s", err.code, err.where, err.message);
+    tn_error_clear(&err);
+}
+
+START_TEST(what_does_not_go_together)
+{
+    static const char *const wrong[] = {"", "tensors", "tensor=", "tensor=0", "tensor=2x", "sums"};
+    play p = {.ranks = 2}, alone = {.ranks = 1};
+    tn_model_options o = {.size = sizeof o, .parallel = "tensor", .training = true};
+    ck_assert_ptr_null(tn_model_open(LLAMA, &o, &err));
+    expect(TN_E_USAGE, "training is not cut");
+    o = (tn_model_options){.size = sizeof o, .parallel = "tensor", .adapter = "x"};
+    ck_assert_ptr_null(tn_model_open(LLAMA, &o, &err));
+    expect(TN_E_USAGE, "adapter is not cut");
+    o = (tn_model_options){.size = sizeof o, .parallel = "tensor"};
+    ck_assert_ptr_null(tn_model_open(LLAMA, &o, &err));
+    expect(TN_E_KERNEL, "no plugin connects ranks");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ck_assert_ptr_null(open_as(&p, LLAMA, wrong[i]));
+        expect(TN_E_USAGE, "is no way to cut a model");
+    }
+    ck_assert_int_eq(p.closed, 0);
+    ck_assert_ptr_null(open_as(&p, LLAMA, "tensor=3"));
+    expect(TN_E_USAGE, "asks for 3 ranks, 2 were started");
+    ck_assert_ptr_null(open_as(&alone, LLAMA, "tensor"));
+    expect(TN_E_USAGE, "there is one process");
+    ck_assert_ptr_null(open_as(&p, "tests/data/nothing", "tensor"));
+    ck_assert_int_eq(err.code, TN_E_INPUT);
+    ck_assert_int_eq(p.closed, 2); /* an end that was taken over                                          */
+}
+END_TEST
+
+START_TEST(what_a_model_of_ranks_refuses)
+{
+    play p = {.ranks = 2}, second = {.rank = 1, .ranks = 2};
+    tn_model *m = open_as(&p, MIXTURE, "tensor");
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model_info info = {.size = sizeof info};
+    ck_assert_int_eq(tn_model_get_info(m, &info), TN_OK);
+    ck_assert_int_eq(info.rank, 0);
+    ck_assert_int_eq(info.ranks, 2);
+    ck_assert_int_gt(info.cut_bytes, info.whole_bytes);
+    tn_config *config = tn_config_new();
+    ck_assert_int_eq(tn_follow(m, config, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "for ranks but 0");
+    ck_assert_ptr_null(tn_engine_new(m, NULL, &err));
+    expect(TN_E_USAGE, "many texts");
+    ck_assert_ptr_null(tn_trainer_open(m, NULL, &err));
+    expect(TN_E_USAGE, "training");
+    ck_assert_int_eq(tn_apply_kernel(m, config, "x", NULL, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "not told to other ranks");
+    const tn_tensor x = {.dtype = TN_BF16, .ndim = 2, .shape = {0, info.hidden}, .stride = {info.hidden, 1}};
+    ck_assert_int_eq(tn_site_forward(m, "model.layers.0.mlp", TN_OP_MOE_BLOCK, &x, 1, &x, 1, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "its parts are cut over ranks");
+    tn_model_close(m);
+    ck_assert_int_eq(p.closed, 1);
+    m = open_as(&second, LLAMA, "tensor=2");
+    ck_assert_msg(m != NULL, "%s", err.message);
+    ck_assert_int_eq(tn_apply_kernels(m, config, "none", NULL, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "rank 0 applies kernels for all");
+    tn_model_close(m);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(ranks_that_are_not_alike)
+{
+    play p = {.ranks = 2, .unlike = true};
+    tn_model *m = open_as(&p, LLAMA, "tensor");
+    ck_assert_msg(m != NULL, "%s", err.message);
+    ck_assert_ptr_null(tn_session_new(m, NULL, &err));
+    expect(TN_E_INPUT, "another config.json");
+    tn_model_close(m);
+}
+END_TEST
+
+/* The first gather is that of opening, the second of comparing, the third of a session; then come those of a run. */
+START_TEST(a_group_that_fails)
+{
+    play p = {.ranks = 2, .fails_at = _i};
+    const int64_t ids[] = {1, 2, 3};
+    const tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 3, .ids = ids};
+    const tn_outputs none = {.size = sizeof none};
+    float *logits = calloc(1 << 20, sizeof *logits);
+    const tn_outputs out = {.size = sizeof out, .last_logits = logits};
+    tn_model *m = open_as(&p, LLAMA, "tensor");
+    ck_assert_int_eq(m == NULL, _i == 1);
+    tn_session *s = m ? tn_session_new(m, NULL, &err) : NULL;
+    ck_assert_int_eq(s == NULL, _i < 4);
+    if (s)
+        ck_assert_int_eq(tn_session_run(s, &batch, &out, &err), TN_E_KERNEL);
+    expect(TN_E_KERNEL, "rank 1 did not answer");
+    if (s) { /* never again                                                                         */
+        ck_assert_int_eq(tn_session_run(s, &batch, &none, &err), TN_E_KERNEL);
+        expect(TN_E_KERNEL, "start all of them again");
+        ck_assert_int_eq(p.gathers, _i);
+    }
+    tn_session_free(s);
+    tn_model_close(m);
+    free(logits);
+    ck_assert_int_eq(p.closed, 0);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = suite_open("a model of ranks", 60);
+    tcase_add_test(tc, what_does_not_go_together);
+    tcase_add_test(tc, what_a_model_of_ranks_refuses);
+    tcase_add_test(tc, ranks_that_are_not_alike);
+    tcase_add_loop_test(tc, a_group_that_fails, 1, 9);
+    return suite_run();
+}
