@@ -44,7 +44,7 @@ static const struct {
     {"exit_early", TN_PLUGIN_QUARANTINED, "its constructor called exit(3) when it was tried in a child process"},
     {"missing_symbol", TN_PLUGIN_QUARANTINED, "undefined symbol: tn_function_that_nobody_has"},
     {"abi_major", TN_PLUGIN_REFUSED, "plugin ABI: expected major 2, got 99; rebuild it with this version's headers"},
-    {"abi_minor", TN_PLUGIN_REFUSED, "plugin ABI: it needs 2.99, this host has 2.4; use a newer tenon"},
+    {"abi_minor", TN_PLUGIN_REFUSED, "plugin ABI: it needs 2.99, this host has 2.5; use a newer tenon"},
     {"no_note", TN_PLUGIN_SKIPPED, "no plugin note; not a plugin"},
     {"never_registers", TN_PLUGIN_REFUSED, "its constructor registers nothing with this host"},
     {"registers_twice", TN_PLUGIN_REFUSED, "it registers 2 times; use TN_PLUGIN once per file"},
