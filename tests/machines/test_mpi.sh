@@ -93,11 +93,12 @@ ok 'a rank without the model' ended 4 $? 'rank 1 on' nothing
 
 # Ranks that are killed or stopped in the midst of a long text.
 for signal in KILL STOP; do
+    patience=$([ $signal = STOP ] && echo 20 || echo 120)
     for who in 0 1; do
         rm -f "$tmp"/pid.*
         # shellcheck disable=SC2016 # the rank's own variables
         timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" run $model "$text" -n 100000 \
-            -c 200000 --ignore-eos --parallel tensor --patience 2 >"$tmp/out" 2>"$tmp/err" </dev/null &
+            -c 200000 --ignore-eos --parallel tensor --patience $patience >"$tmp/out" 2>"$tmp/err" </dev/null &
         run=$!
         for _ in $(seq 1000); do
             [ -s "$tmp/out" ] && break
