@@ -286,7 +286,7 @@ int main(int argc, char **argv)
     if (!o.config || !realpath(o.plugins, absolute) || tn_config_set_plugins(o.config, absolute, &err) != TN_OK ||
         tn_config_set_same_bits(o.config, o.batch, &err) != TN_OK ||
         tn_config_set_exact(o.config, o.exact, &err) != TN_OK ||
-        tn_config_set_measure(o.config, !o.ranks, &err) != TN_OK || tn_scan(o.config, &err) != TN_OK) {
+        (o.ranks && tn_config_set_measure(o.config, false, &err) != TN_OK) || tn_scan(o.config, &err) != TN_OK) {
         fprintf(stderr, "check_models: %s: %s\n", err.where[0] ? err.where : o.plugins,
                 err.message[0] ? err.message : "no such folder of plugins");
         return 3;
