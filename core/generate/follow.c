@@ -60,6 +60,7 @@ static tn_status run(following *f, tn_session *s, const parallel_order *order, c
     outputs.logits = order->number[1] & WANTS_LOGITS ? s->discard : NULL;
     outputs.last_logits = order->number[1] & WANTS_LAST ? s->discard : NULL;
     outputs.hidden = order->number[1] & WANTS_HIDDEN ? hidden : NULL;
+    s->any_logits = order->number[4];
     ranks_asked ask = {.session = s, .err = f->err};
     tn_status status = session_run(s, &batch, &outputs, order->number[3] ? ranks_ask : NULL, &ask, f->err);
     if (status == TN_E_CANCELLED || status == TN_E_VERIFY) { /* all of them have that                       */

@@ -56,7 +56,7 @@ tn_status ranks_run(const tn_session *s, const tn_batch *batch, const tn_outputs
         .number = {batch->tokens,
                    (outputs->logits ? WANTS_LOGITS : 0) | (outputs->last_logits ? WANTS_LAST : 0) |
                        (outputs->hidden ? WANTS_HIDDEN : 0),
-                   (batch->mask ? HAS_MASK : 0) | (batch->positions ? HAS_POSITIONS : 0), progress}};
+                   (batch->mask ? HAS_MASK : 0) | (batch->positions ? HAS_POSITIONS : 0), progress, s->any_logits}};
     tn_status status = parallel_tell(s->model, &order, bytes, err);
     free(bytes);
     return status;

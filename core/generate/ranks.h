@@ -5,7 +5,8 @@
 #include "open/parallel.h"
 
 /* ORDER_NEW: rows, context, chunk, whole_cache. ORDER_REWIND: the length. ORDER_RUN: tokens, outputs, what is there
- * beside the ids, whether progress is asked; then ids, mask and positions. */
+ * beside the ids, whether progress is asked, whether NaN among logits is no error, so that all end where rank 0 does;
+ * then ids, mask and positions. */
 enum { WANTS_LOGITS = 1, WANTS_LAST = 2, WANTS_HIDDEN = 4 };
 enum { HAS_MASK = 1, HAS_POSITIONS = 2 };
 

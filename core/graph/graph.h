@@ -82,8 +82,9 @@ struct graph_site {
     const char *unadapted;                /* why no adapter can be around it; NULL: one can                           */
     bool lacking;                         /* nothing performs it: what it needs is not there (lacks.h)                */
     graph_site *product[GRAPH_PARTS - 1]; /* of experts that are cut: GROUPED_MATMULs by GRAPH_PART_GATE and so on */
-    graph_cut cut;  /* LINEAR, GROUPED_MATMUL: of what they give; MLP, MOE_EXPERTS: of what is in their midst,
-                       and they are performed part by part, as is a MOE_BLOCK around such a one */
+    graph_cut
+        cut; /* LINEAR, GROUPED_MATMUL: of what they give; MOE_EXPERTS: of the experts, or, by_parts, as MLP: of what is
+                in their midst, and they are performed part by part, as is a MOE_BLOCK around such a one */
     bool stays_cut; /* nobody joins what it gives but its caller                               */
     bool by_parts;  /* the parts' weights are cut: it is no operation of its own                   */
 };

@@ -8,8 +8,8 @@
 #include "bind/apply.h"
 #include "models/multimodal.h"
 #include "op/op.h"
-#include "open/parallel.h"
 #include "open/generation.h"
+#include "open/parallel.h"
 #include "open/trust_device.h"
 #include "plugin/environment.h"
 #include "plugin/registry.h"
@@ -378,6 +378,7 @@ static tn_model *open_model(const char *folder, const char *text, const tn_model
     m->target.weights_change = defaults.weights_change;
     m->target.training = defaults.training;
     m->target.together = defaults.parallel;
+    m->dequantise = defaults.dequantise;
     m->target.applying = defaults.applying;
     m->target.applying_ctx = defaults.progress_ctx;
     tn_status status = parallel_open(m, &defaults, &local);

@@ -30,6 +30,7 @@ struct tn_model {
     bool borrowed;         /* there is no folder: tn_model_borrow                                   */
     build_lacks lacks;     /* of one that is                                                        */
     int64_t sessions_made; /* of a parallel model, so far                                             */
+    bool dequantise;       /* quantised weights are copied as values                                  */
     bool following;        /* in tn_follow                                                            */
     struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
     peft_adapter *adapter; /* around its products, or NULL                                           */

@@ -55,9 +55,6 @@ static tn_status open_kind(const tn_model_options *options, tn_group *end, tn_er
     *end = (tn_group){.size = sizeof *end};
     tn_status status = kind->open(end, options->patience > 0 ? options->patience : PATIENCE, err);
     hoststate_restore(before, changed, sizeof changed);
-    if (status == TN_OK && (end->ranks < 1 || end->rank < 0 || end->rank >= end->ranks || !end->gather || !end->tell))
-        status = tn_fail(err, TN_E_KERNEL, file, "its group '%s' has rank %d of %d, or lacks gather or tell",
-                         kind->name, (int)end->rank, (int)end->ranks);
     return status;
 }
 
@@ -69,6 +66,9 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
         return TN_OK;
     tn_status status = options->group ? structs_take(&end, sizeof end, options->group, "tn_group", err)
                                       : open_kind(options, &end, err);
+    if (status == TN_OK && (end.ranks < 1 || end.rank < 0 || end.rank >= end.ranks || !end.gather || !end.tell))
+        status = tn_fail(err, options->group ? TN_E_USAGE : TN_E_KERNEL, "tn_group",
+                         "it has rank %d of %d, or lacks gather or tell", (int)end.rank, (int)end.ranks);
     if (status != TN_OK)
         return status;
     if (!(m->group = group_new(&end, err)))
@@ -248,11 +248,11 @@ tn_status parallel_alike(const tn_model *m, tn_error *err)
                                             "other instruction sets; set TENON_CPU to what all have",
                                             "another config.json",
                                             "other tensors in the checkpoint",
-                                            "another dtype",
+                                            "another dtype, or other options",
                                             "other kernels at its sites"};
     const group *g = m->group;
     facts own = {.of = {hash_text(HASH_START, TN_VERSION), tn_cpu_flags(), config_hash(m->config), hash_tensors(m),
-                        (uint64_t)m->dtype, hash_kernels(m->target.graph)}};
+                        (uint64_t)m->dtype << 1 | m->dequantise, hash_kernels(m->target.graph)}};
     facts *all = calloc((size_t)g->end.ranks, sizeof *all);
     if (!all)
         return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");

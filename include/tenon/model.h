@@ -64,7 +64,8 @@ typedef struct tn_model_options {
      * what ranks but 0 call. NULL: this process computes it alone. Not for training, adapters, borrowed memory, or
      * devices but the CPU; no kernel is timed, since all ranks must choose alike. */
     const char *parallel;
-    /* This process's end of the group, which the model takes over; NULL: the kind that a plugin brings is opened. */
+    /* This process's end of the group, which the model takes over, also where opening it fails once the options were
+     * found right; NULL: the kind that a plugin brings is opened. */
     const struct tn_group *group;
     double patience; /* seconds that a wait for other ranks may last; 0: 60                         */
 } tn_model_options;

@@ -86,6 +86,11 @@ START_TEST(what_does_not_go_together)
         expect(TN_E_USAGE, "is no way to cut a model");
     }
     ck_assert_int_eq(p.closed, 0);
+    play none = {0}, beyond = {.rank = 2, .ranks = 2};
+    ck_assert_ptr_null(open_as(&none, LLAMA, "tensor"));
+    expect(TN_E_USAGE, "it has rank 0 of 0");
+    ck_assert_ptr_null(open_as(&beyond, LLAMA, "tensor"));
+    expect(TN_E_USAGE, "it has rank 2 of 2");
     ck_assert_ptr_null(open_as(&p, LLAMA, "tensor=3"));
     expect(TN_E_USAGE, "asks for 3 ranks, 2 were started");
     ck_assert_ptr_null(open_as(&alone, LLAMA, "tensor"));

@@ -231,8 +231,22 @@ static tn_trainer *open_keeping(tn_model *m, tn_keep keep, double router_loss)
     return t;
 }
 
+/* Everything kept, and layers computed again: the same bits, in a second call, too, which finds memory that was used.
+ */
+static void expect_kept_alike(tn_model *m, const char *name, const tn_train_texts *texts, double router_loss)
+{
+    tn_trainer *all = open_keeping(m, TN_KEEP_ALL, router_loss), *again = open_keeping(m, TN_KEEP_LAYERS, router_loss);
+    for (int k = 0; k < 2; k++) {
+        tn_train_loss a = learn(all, texts), b = learn(again, texts);
+        ck_assert_double_eq(a.loss, b.loss);
+        expect_all_same(m, all, again, name);
+    }
+    tn_trainer_close(all);
+    tn_trainer_close(again);
+}
+
 /* Layers again, or some of them: the same bits, whatever crosses from layer to layer: sums that trail, streams, inputs
- * of every layer, keys of other layers, chosen keys, states. The second call finds memory that was used. */
+ * of every layer, keys of other layers, chosen keys, states. */
 START_TEST(layers_again_have_the_same_bits)
 {
     static const struct {
@@ -264,16 +278,8 @@ START_TEST(layers_again_have_the_same_bits)
                   {"mimo_v2_flash", "f32", 0}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         tn_model *m = test_model(models[i].name, .dtype = models[i].dtype, .training = true);
-        tn_trainer *all = open_keeping(m, TN_KEEP_ALL, models[i].router_loss),
-                   *again = open_keeping(m, TN_KEEP_LAYERS, models[i].router_loss);
         const tn_train_texts texts = texts_of(ids, both, 2);
-        for (int k = 0; k < 2; k++) {
-            tn_train_loss a = learn(all, &texts), b = learn(again, &texts);
-            ck_assert_double_eq(a.loss, b.loss);
-            expect_all_same(m, all, again, models[i].name);
-        }
-        tn_trainer_close(all);
-        tn_trainer_close(again);
+        expect_kept_alike(m, models[i].name, &texts, models[i].router_loss);
     }
 }
 END_TEST
@@ -293,15 +299,8 @@ START_TEST(gradients_are_given_back_on_the_way)
     }
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         tn_model *m = test_model(models[i].name, .dtype = models[i].dtype, .training = true);
-        tn_trainer *all = open_keeping(m, TN_KEEP_ALL, 0), *again = open_keeping(m, TN_KEEP_LAYERS, 0);
         const tn_train_texts texts = texts_of(many, lengths, TEXTS);
-        for (int k = 0; k < 2; k++) {
-            tn_train_loss a = learn(all, &texts), b = learn(again, &texts);
-            ck_assert_double_eq(a.loss, b.loss);
-            expect_all_same(m, all, again, models[i].name);
-        }
-        tn_trainer_close(all);
-        tn_trainer_close(again);
+        expect_kept_alike(m, models[i].name, &texts, 0);
     }
 }
 END_TEST
