@@ -24,8 +24,8 @@ typedef struct tn_group {
     /* all has the bytes[0] bytes of rank 0, then the bytes[1] of rank 1, ...; a rank's own are in their place when it
      * calls, all are when this returns. TN_E_KERNEL: a rank did not answer in time, which the message names. */
     tn_status (*gather)(void *self, void *all, const int64_t *bytes, tn_error *err);
-    /* The bytes of rank 0 become those of all. idle: nobody knows when rank 0 will call it; who waits sleeps, without a
-     * limit. */
+    /* The bytes of rank 0 become those of all. idle: nobody knows when rank 0 will call it; who waits sleeps, and gives
+     * up only where rank 0 gives no sign of life. */
     tn_status (*tell)(void *self, void *data, int64_t bytes, bool idle, tn_error *err);
     void (*close)(void *self); /* of all ranks together, after no error; or NULL                   */
 } tn_group;
@@ -35,8 +35,8 @@ typedef struct tn_group_kind {
     uint32_t size;
     const char *name;    /* "mpi": lower case letters, digits, '_' and '-'                         */
     const char *summary; /* or NULL                                                                */
-    /* Fills all of group but size. patience: seconds that a wait for other ranks may last, but for idle ones. Called
-     * once in a process. */
+    /* Fills all of group but size. patience: seconds that a wait for other ranks may last. Called once in a
+     * process. */
     tn_status (*open)(tn_group *group, double patience, tn_error *err);
 } tn_group_kind;
 

@@ -298,7 +298,9 @@ static void *point_often(void *argument)
     return NULL;
 }
 
-/* Threads that call one bound, while another points it to equal weights elsewhere and one applies kernels. */
+/* Threads that call one bound, while another points it to equal weights elsewhere and one takes kernels off and applies
+ * them. A child that is forked while a thread is in a sanitizer's allocator waits for its locks for ever: there, they
+ * are taken off alone. */
 START_TEST(from_any_thread)
 {
     add_norm();
@@ -320,7 +322,8 @@ START_TEST(from_any_thread)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, i < THREADS ? call_often : point_often, &jobs[i]), 0);
     for (int i = 0; i < 3; i++) { /* this kernel's results are eager's                               */
         OK(tn_revert_kernel(m, NULL, &err));
-        test_model_apply(m, NULL, "norm");
+        if (!SANITIZER)
+            test_model_apply(m, NULL, "norm");
     }
     for (int i = 0; i <= THREADS; i++) {
         pthread_join(threads[i], NULL);

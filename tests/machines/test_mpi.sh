@@ -91,33 +91,47 @@ ok 'another config.json' ended 4 $? 'rank 1 on' 'config.json'
 ranks 2 sh -c "$only_one set -- \"\$1\" run '$tmp/nothing' And -n 4 --parallel tensor; exec \"\$@\"" - "$tenon" run $model And -n 4 --parallel tensor
 ok 'a rank without the model' ended 4 $? 'rank 1 on' nothing
 
-# Ranks that are killed or stopped in the midst of a long text.
-for signal in KILL STOP; do
-    patience=$([ $signal = STOP ] && echo 20 || echo 120)
-    for who in 0 1; do
-        rm -f "$tmp"/pid.*
-        # shellcheck disable=SC2016 # the rank's own variables
-        timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" run $model "$text" -n 100000 \
-            -c 200000 --ignore-eos --parallel tensor --patience $patience >"$tmp/out" 2>"$tmp/err" </dev/null &
-        run=$!
-        for _ in $(seq 1000); do
-            [ -s "$tmp/out" ] && break
+# A user thinks for longer than ranks wait for each other.
+"$tenon" chat $model -n 8 --temperature 0 -q --kernels=none <"$tmp/lines" >"$tmp/alone" 2>/dev/null
+(sleep 9; cat "$tmp/lines") | timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor \
+    --patience 4 >"$tmp/out" 2>"$tmp/err"
+ok 'a user who thinks' cmp -s "$tmp/alone" "$tmp/out"
+
+hit() { # NAME SIGNAL RANK COMMAND...: the rank gets the signal when the first text is there; standard input stays open
+    local name="$1, rank $3: SIG$2" signal=$2 who=$3 status patience=120
+    shift 3
+    [ "$signal" = STOP ] && patience=10
+    rm -f "$tmp"/pid.*
+    # shellcheck disable=SC2016 # the rank's own variables
+    timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" "$@" \
+        --parallel tensor --patience $patience >"$tmp/out" 2>"$tmp/err" <>"$tmp/fifo" &
+    local run=$!
+    for _ in $(seq 1000); do
+        [ -s "$tmp/out" ] && break
+        sleep 0.1
+    done
+    kill -"$signal" "$(cat "$tmp/pid.$who")"
+    wait $run
+    status=$?
+    ok "$name ends all" differs $status 0
+    ok "$name: not by the time limit" differs $status 124
+    [ "$signal" = STOP ] && ok "$name: the other one says who" grep -q "^tenon: .*rank $who on .* did not answer" "$tmp/err"
+    for r in 0 1; do
+        for _ in $(seq 100); do
+            kill -0 "$(cat "$tmp/pid.$r")" 2>/dev/null || break
             sleep 0.1
         done
-        kill -$signal "$(cat "$tmp/pid.$who")"
-        wait $run
-        status=$?
-        ok "rank $who: SIG$signal ends all" differs $status 0
-        ok "rank $who: SIG$signal: not by the time limit" differs $status 124
-        [ $signal = STOP ] && ok "rank $who: the other one says who" grep -q "^tenon: .*rank $who on .* did not answer" "$tmp/err"
-        for r in 0 1; do
-            for _ in $(seq 100); do
-                kill -0 "$(cat "$tmp/pid.$r")" 2>/dev/null || break
-                sleep 0.1
-            done
-            ok "rank $who: SIG$signal: no process stays" sh -c "! kill -0 $(cat "$tmp/pid.$r") 2>/dev/null"
-        done
+        ok "$name: no process stays" sh -c "! kill -0 $(cat "$tmp/pid.$r") 2>/dev/null"
+    done
+}
+mkfifo "$tmp/fifo"
+exec 9<>"$tmp/fifo"
+for signal in KILL STOP; do
+    for who in 0 1; do
+        hit 'a long text' $signal $who run $model "$text" -n 100000 -c 200000 --ignore-eos
     done
 done
+echo 'And it came' >&9
+hit 'a user who thinks' STOP 0 chat $model -n 8 --temperature 0 -q
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -3,13 +3,15 @@
 #include <tenon/group.h>
 
 #include <mpi.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { HOST = 64, TAG = 7 };
+enum { HOST = 64, TAG = 7, TAG_SIGNS = 8 };
 
 static const int64_t PIECE = INT64_C(1) << 30; /* counts are int                                        */
 
@@ -19,6 +21,13 @@ typedef struct end {
     MPI_Comm comm;
     MPI_Request *request; /* [2 ranks]: from each, to each                                          */
     char (*host)[HOST];
+    /* Rank 0 gives signs of life, so that those who wait for its next order know that it lives: a thread's, for its
+     * program may wait for a user, or for whoever reads its text. */
+    pthread_t thread;
+    pthread_mutex_t calls; /* MPI is called by one thread at a time                                          */
+    pthread_cond_t ends;
+    bool ending;       /* rank 0 gives no more signs; other ranks: the last one has come                  */
+    MPI_Request *sign; /* [ranks], to each                                                                */
 } end;
 
 static double now(void)
@@ -42,16 +51,113 @@ static void breathe(double waited, bool idle)
     nanosleep(&(struct timespec){0, (long)(pause * 1e9)}, NULL);
 }
 
-/* Until all 2 ranks requests are done. */
+/* ---- signs of life ------------------------------------------------------------------------------------------------
+ */
+
+static const char SIGN = 's', LAST_SIGN = 'l';
+
+static void give_signs(end *e, const char *sign)
+{
+    for (int r = 1; r < e->ranks; r++) {
+        int done = 1; /* who takes none, being stopped, has one under way                                   */
+        if (e->sign[r] != MPI_REQUEST_NULL)
+            MPI_Test(&e->sign[r], &done, MPI_STATUS_IGNORE);
+        if (done)
+            MPI_Isend(sign, 1, MPI_BYTE, r, TAG_SIGNS, e->comm, &e->sign[r]);
+    }
+}
+
+static void *live(void *argument)
+{
+    end *e = argument;
+    pthread_mutex_lock(&e->calls);
+    while (!e->ending) {
+        double next = now() + (e->patience > 0.1 ? e->patience : 0.1) / 8;
+        struct timespec until = {(time_t)next, (long)((next - (double)(time_t)next) * 1e9)};
+        if (pthread_cond_timedwait(&e->ends, &e->calls, &until) != 0 && !e->ending)
+            give_signs(e, &SIGN);
+    }
+    pthread_mutex_unlock(&e->calls);
+    return NULL;
+}
+
+static tn_status begin_signs(end *e)
+{
+    sigset_t all, before;
+    pthread_condattr_t clock;
+    pthread_mutex_init(&e->calls, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->ends, &clock);
+    pthread_condattr_destroy(&clock);
+    if (e->rank > 0)
+        return TN_OK;
+    sigfillset(&all); /* signals are the program's                                                       */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&e->thread, NULL, live, e);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? TN_E_MEMORY : TN_OK;
+}
+
+static void take_sign(end *e)
+{
+    char sign = SIGN;
+    MPI_Recv(&sign, 1, MPI_BYTE, 0, TAG_SIGNS, e->comm, MPI_STATUS_IGNORE);
+    e->ending |= sign == LAST_SIGN;
+}
+
+/* Takes what has come; true: there was one. */
+static bool take_signs(end *e)
+{
+    int there = 0;
+    bool any = false;
+    for (MPI_Iprobe(0, TAG_SIGNS, e->comm, &there, MPI_STATUS_IGNORE); there;
+         MPI_Iprobe(0, TAG_SIGNS, e->comm, &there, MPI_STATUS_IGNORE)) {
+        take_sign(e);
+        any = true;
+    }
+    return any;
+}
+
+/* No message may be left. */
+static void end_signs(end *e)
+{
+    if (e->rank == 0) {
+        pthread_mutex_lock(&e->calls);
+        e->ending = true;
+        pthread_cond_signal(&e->ends);
+        pthread_mutex_unlock(&e->calls);
+        pthread_join(e->thread, NULL);
+        MPI_Waitall(e->ranks, e->sign, MPI_STATUSES_IGNORE);
+        give_signs(e, &LAST_SIGN);
+        MPI_Waitall(e->ranks, e->sign, MPI_STATUSES_IGNORE);
+    } else {
+        while (!e->ending)
+            take_sign(e);
+    }
+    pthread_cond_destroy(&e->ends);
+    pthread_mutex_destroy(&e->calls);
+}
+
+/* ---- bytes --------------------------------------------------------------------------------------------------------
+ */
+
+/* Until all 2 ranks requests are done. Where nobody looked for a second this process, or its machine, stood still:
+ * nobody waited in vain then. */
 static tn_status finish(end *e, bool idle, tn_error *err)
 {
-    double start = now(), waited = 0;
+    double last = now(), waited = 0, silent = 0;
     for (int done = 0; !done;) {
         MPI_Testall(2 * e->ranks, e->request, &done, MPI_STATUSES_IGNORE);
         if (done)
             return TN_OK;
-        waited = now() - start;
-        if (!idle && waited > e->patience)
+        double look = now(), gap = look - last;
+        last = look;
+        waited += gap;
+        silent += gap < 1 ? gap : 0;
+        if (idle && take_signs(e))
+            silent = 0;
+        if (silent > e->patience)
             break;
         breathe(waited, idle);
     }
@@ -61,7 +167,7 @@ static tn_status finish(end *e, bool idle, tn_error *err)
             MPI_Test(&e->request[i], &there, MPI_STATUS_IGNORE);
         if (!there)
             return tn_fail(err, TN_E_KERNEL, "mpi", "rank %d on %s did not answer rank %d on %s for %.0f seconds", r,
-                           e->host[r], e->rank, e->host[e->rank], waited);
+                           e->host[r], e->rank, e->host[e->rank], silent);
     }
     return TN_OK;
 }
@@ -81,6 +187,7 @@ static int piece_of(int64_t bytes, int64_t at)
 static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *err)
 {
     end *e = self;
+    pthread_mutex_lock(&e->calls);
     int64_t most = 0, own = 0;
     for (int r = 0; r < e->ranks; r++) {
         most = bytes[r] > most ? bytes[r] : most;
@@ -100,6 +207,7 @@ static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *e
         }
         status = finish(e, false, err);
     }
+    pthread_mutex_unlock(&e->calls);
     return status;
 }
 
@@ -107,6 +215,7 @@ static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error
 {
     end *e = self;
     tn_status status = TN_OK;
+    pthread_mutex_lock(&e->calls);
     for (int64_t at = 0; at < bytes && status == TN_OK; at += PIECE) {
         forget(e);
         if (e->rank > 0)
@@ -115,15 +224,18 @@ static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error
             MPI_Isend((char *)data + at, piece_of(bytes, at), MPI_BYTE, r, TAG, e->comm, &e->request[r]);
         status = finish(e, idle && e->rank > 0, err);
     }
+    pthread_mutex_unlock(&e->calls);
     return status;
 }
 
 static void finalize(void *self)
 {
     end *e = self;
+    end_signs(e);
     MPI_Comm_free(&e->comm);
     MPI_Finalize();
     free(e->request);
+    free(e->sign);
     free(e->host);
     free(e);
 }
@@ -162,13 +274,18 @@ tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err)
     MPI_Comm_size(e->comm, &e->ranks);
     e->patience = patience;
     e->request = calloc(2 * (size_t)e->ranks, sizeof(MPI_Request));
+    e->sign = calloc((size_t)e->ranks, sizeof(MPI_Request));
     e->host = calloc((size_t)e->ranks, sizeof *e->host);
-    if (!e->request || !e->host)
+    if (!e->request || !e->sign || !e->host)
         return tn_fail(err, TN_E_MEMORY, "mpi", "out of memory");
+    for (int i = 0; i < e->ranks; i++)
+        e->sign[i] = MPI_REQUEST_NULL;
     MPI_Get_processor_name(name, &length);
     char own[HOST];
     snprintf(own, sizeof own, "%.63s", name);
     MPI_Allgather(own, HOST, MPI_BYTE, e->host, HOST, MPI_BYTE, e->comm);
+    if (begin_signs(e) != TN_OK)
+        return tn_fail(err, TN_E_MEMORY, "mpi", "no thread can be started; raise the limit (ulimit -u)");
     group->rank = e->rank;
     group->ranks = e->ranks;
     group->self = e;
