@@ -223,7 +223,7 @@ static const option_spec own_options[] = {
     {OPT_FORMAT, "format", "text|json|dot|svg", 0, OPTION_CHOICE, 0, 0, "how to print; svg needs Graphviz"},
     {OPT_MEMORY, "memory", NULL, 0, OPTION_FLAG, 0, 0, "and the memory that a run takes; applies the kernels"},
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions that --memory assumes"},
-    {OPT_RANKS, "parallel", "tensor=N", 0, OPTION_TEXT, 0, 0, "what each of N ranks would hold, and nothing else"},
+    {OPT_RANKS, "parallel", "KIND=N", 0, OPTION_TEXT, 0, 0, "what each of N ranks would hold (tensor=N, pipeline=N)"},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "as for training: only kernels with gradients"},
 };
 

@@ -31,10 +31,17 @@ static tn_status say(void *self, void *data, int64_t bytes, bool idle, tn_error 
     return TN_OK;
 }
 
+static tn_status pass(void *self, int32_t from, int32_t to, void *data, int64_t bytes, tn_error *err)
+{
+    (void)self, (void)from, (void)to, (void)data, (void)bytes, (void)err;
+    return TN_OK;
+}
+
 static tn_status open_as(workspace *w, int32_t rank, int32_t ranks, holding *h, tn_error *err)
 {
     const options *o = w->options;
-    tn_group group = {.size = sizeof group, .rank = rank, .ranks = ranks, .self = &group, .gather = echo, .tell = say};
+    tn_group group = {
+        .size = sizeof group, .rank = rank, .ranks = ranks, .self = &group, .gather = echo, .tell = say, .pass = pass};
     const tn_model_options how = {.size = sizeof how,
                                   .dtype = o->text[OPT_DTYPE],
                                   .threads = (int32_t)option_integer(o, OPT_THREADS, 0),

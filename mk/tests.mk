@@ -207,6 +207,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(foreach cpu,$(BATCH_CPUS),'env TENON_CPU=$(cpu) $(TOOL)/check_models --batch --config tests/data/unchecked.json $(if $(filter c,$(cpu)),$(SOME_MODELS),tests/data/models)') \
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
   '$(TOOL)/check_models --parallel tensor=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
+  '$(TOOL)/check_models --parallel pipeline=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   '$(TOOL)/check_models --parallel tensor=3 --config tests/data/unchecked.json $(SOME_MODELS)' \
   '$(TOOL)/check_training $(if $(FEWER),$(SOME_MODELS),tests/data/models) --differences' \
   $(if $(wildcard ../shared/training),'$(TOOL)/check_training --formats ../shared/training/formats.json') \

@@ -39,6 +39,8 @@ tn_status ranks_run(const tn_session *s, const tn_batch *batch, const tn_outputs
         return TN_OK;
     if (batch->images || batch->videos || batch->sounds || batch->axes || batch->token_types)
         return tn_fail(err, TN_E_USAGE, "parallel", "pictures and sounds are not computed over ranks; give text alone");
+    if (outputs->hidden && s->model->by_layers)
+        return tn_fail(err, TN_E_USAGE, "parallel", "layers of a pipeline do not tell their states; use tensor");
     const int64_t *const lists[] = {batch->ids, batch->mask, batch->positions};
     char *bytes = malloc(3 * row);
     size_t used = 0;

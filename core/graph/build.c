@@ -4,6 +4,7 @@
 #include "base/blocks.h"
 #include "base/convert.h"
 #include "base/tensor.h"
+#include "graph/elsewhere.h"
 #include "graph/lacks.h"
 #include "graph/placing.h"
 #include "op/op.h"
@@ -335,6 +336,19 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     return true;
 }
 
+/* The tensor of a layer that another rank has. */
+static bool place_elsewhere(graph_builder *b, graph_module *module, const char *full, tn_dtype dtype, int32_t ndim,
+                            const int64_t *shape, tn_tensor *out)
+{
+    if (!elsewhere_tensor(b->graph, dtype, ndim, shape, out)) {
+        build_fail(b, TN_E_MEMORY, full, "no addresses for a layer of another rank; see ulimit -v");
+        return false;
+    }
+    module->parameters += shards_used(b->weights, full, TN_DTYPE_NONE) ? 0 : tn_tensor_count(out);
+    shards_take(b->weights, full, out->data, TN_DTYPE_NONE);
+    return true;
+}
+
 bool build_performs(const graph_builder *b, tn_op op)
 {
     tn_site site = {.size = sizeof site, .op = op, .path = "model"};
@@ -383,6 +397,8 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
                    shards_file_of(b->weights, full), implied);
         return false;
     }
+    if (b->elsewhere)
+        return place_elsewhere(b, module, full, dtype, ndim, shape, out);
     if (form->file)
         *out = tn_tensor_dense(out->data, out->dtype, ndim, want);
     const void *placed = form->turned || form->ranges ? NULL : shards_used(b->weights, full, dtype);
@@ -417,8 +433,13 @@ graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_s
     if (b->status != TN_OK || !module)
         return NULL;
     graph_site *s = graph_add_site(b->graph, module, op, outer, b->err);
-    if (!s)
+    if (!s) {
         b->status = TN_E_MEMORY;
+        return NULL;
+    }
+    s->staged = b->staged;
+    s->lacking = b->elsewhere;
+    s->declined = b->elsewhere ? "another rank has its layer" : NULL;
     return s;
 }
 

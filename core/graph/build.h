@@ -44,7 +44,9 @@ typedef struct graph_builder {
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
-    struct group *group;       /* the ranks that the model is cut over, or NULL                              */
+    struct group *group;       /* the ranks that parts are cut over, or NULL                                 */
+    struct group *stages;      /* the ranks that layers are dealt out to, or NULL                            */
+    bool staged, elsewhere;    /* what is built now is of a layer that is dealt out; to another rank         */
     bool dequantise;           /* quantised weights are copied as values of dtype                           */
     bool whole_prompt;         /* tokens of a prompt see all of it, by what is around the model            */
     bool base;                 /* config.json names the base class, which has no head                       */

@@ -87,6 +87,7 @@ struct graph_site {
                 in their midst, and they are performed part by part, as is a MOE_BLOCK around such a one */
     bool stays_cut; /* nobody joins what it gives but its caller                               */
     bool by_parts;  /* the parts' weights are cut: it is no operation of its own                   */
+    bool staged;    /* of a layer that one rank has alone: this one, or (lacking) another          */
 };
 
 /* A step between the contracts that has numbers or an activation of its own. No kernel takes it, so it is no site of
@@ -114,6 +115,8 @@ struct graph {
     graph_twin *twins; /* owned; what they have in memory is not                                               */
     size_t twin_count, twin_capacity;
     const char *model_type;
+    void *elsewhere; /* addresses of what other ranks have (elsewhere.h), or NULL                            */
+    size_t elsewhere_bytes;
 };
 
 /* tree.c. Strings and nodes are owned by the graph. class_name must be static or live as long as the graph. */

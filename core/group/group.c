@@ -127,6 +127,20 @@ tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *er
     return status;
 }
 
+tn_status group_pass(group *g, int32_t from, int32_t to, void *data, size_t bytes, tn_error *err)
+{
+    tn_status status = reserve(g, bytes, err);
+    if (status != TN_OK)
+        return status;
+    if (g->end.rank == from)
+        memcpy(g->buffer, data, bytes);
+    status = g->end.pass(g->end.self, from, to, g->buffer, (int64_t)bytes, err);
+    g->failed |= status != TN_OK;
+    if (status == TN_OK && g->end.rank == to)
+        memcpy(data, g->buffer, bytes);
+    return status;
+}
+
 tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err)
 {
     size_t bytes = size * (size_t)g->end.ranks;

@@ -28,6 +28,9 @@ tn_status group_join(group *g, const tn_tensor *part, const tn_tensor *whole, in
 /* Rows of whole, which is dense: each rank has made rows[rank] of them, behind those of the ranks before it. */
 tn_status group_join_rows(group *g, const tn_tensor *whole, const int64_t *rows, tn_error *err);
 
+/* Rank from's bytes become rank to's. For these two. */
+tn_status group_pass(group *g, int32_t from, int32_t to, void *data, size_t bytes, tn_error *err);
+
 /* Rank 0's bytes, for all; idle as tn_group.tell has it. */
 tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err);
 

@@ -1,6 +1,8 @@
 /* The decoder: building its tree, running it. */
 #include "models/decoder.h"
 
+#include "models/stages.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,6 +24,7 @@ typedef struct decoder_layer {
 typedef struct decoder {
     model_shape shape;
     model_layer *cache;
+    int32_t *owner; /* model_shape.owner                                                              */
     decoder_layer *layers;
     tn_site *embed; /* steps, the others or NULL            */
     tn_site *embed_factor, *residual_scale, *logit_scale, *softcap, *copy;
@@ -138,7 +141,10 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
 
 static void build_head(graph_builder *b, graph_module *head, const decoder_spec *s, const tn_tensor *weight, decoder *d)
 {
+    struct group *parts = b->group;
+    b->group = b->stages ? b->stages : b->group; /* all ranks go on with it behind the last layer              */
     const parts_share share = parts_share_of(b, s->vocab, parts_unit(b, s->vocab));
+    b->group = parts;
     const build_ranges *some = share.cut.group ? &share.ranges : NULL;
     const tn_tensor own = some ? build_rows(b, weight, some->at[0].first, some->at[0].rows) : *weight;
     d->head = build_site(b, head, TN_OP_LINEAR, NULL);
@@ -248,6 +254,7 @@ static void decoder_free(void *state)
     }
     free(d->first_state);
     free(d->last_state);
+    free(d->owner);
     free(d->layers);
     free(d->cache);
     free(d);
@@ -297,8 +304,14 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     graph_module *embed = build_module(b, model, names.embed ? names.embed : "embed_tokens",
                                        s->classes->embedding ? s->classes->embedding : "Embedding");
     graph_module *layers = build_module(b, model, names.layers ? names.layers : "layers", "ModuleList");
-    for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
+    d->shape.owner = d->owner = stages_deal(b, c, s);
+    d->shape.stages = b->stages;
+    b->staged = b->stages;
+    for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++) {
+        b->elsewhere = !stages_here(&d->shape, i);
         build_layer(b, c, layers, s, i, d);
+    }
+    b->staged = b->elsewhere = false;
     d->first = s->first;
     d->last = s->last;
     build_stage(b, model, s, s->first, &d->first_state);

@@ -3,6 +3,7 @@
 
 #include "base/nearest.h"
 #include "models/multimodal.h"
+#include "models/stages.h"
 
 #include <string.h>
 
@@ -47,9 +48,13 @@ const model_flow *models_flow(const model_arch *arch, const model_wrapper *aroun
 void models_forward(const model_flow *flow, graph_run *r, const void *state)
 {
     model_walk walk;
+    const model_shape *shape = flow->shape(state);
     flow->begin(r, state, &walk);
-    for (int64_t i = 0; i < flow->shape(state)->layers; i++)
-        flow->layer(r, state, i, &walk);
+    for (int64_t i = 0; i < shape->layers; i++) {
+        if (stages_here(shape, i))
+            flow->layer(r, state, i, &walk);
+        stages_hand_on(r, shape, i, &walk);
+    }
     flow->end(r, state, &walk);
 }
 

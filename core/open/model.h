@@ -33,6 +33,7 @@ struct tn_model {
     bool dequantise;       /* quantised weights are copied as values                                  */
     bool following;        /* in tn_follow                                                            */
     struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
+    bool by_layers;        /* ... which have whole layers each                                        */
     peft_adapter *adapter; /* around its products, or NULL                                           */
     build_copies copies;   /* tensors that could not be used where they are mapped                  */
     tn_model_info info;

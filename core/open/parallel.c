@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/structs.h"
 #include "device/hoststate.h"
+#include "graph/elsewhere.h"
 #include "plugin/kernels_config.h"
 #include "plugin/plugins.h"
 #include "plugin/registry.h"
@@ -14,15 +15,16 @@
 
 enum { PATIENCE = 60 };
 
-/* "tensor" or "tensor=N"; *ranks 0: not said. */
-static bool parse(const char *text, int64_t *ranks)
+/* "tensor" or "pipeline", or with "=N"; *ranks 0: not said. */
+static bool parse(const char *text, bool *by_layers, int64_t *ranks)
 {
-    static const char kind[] = "tensor";
-    size_t length = sizeof kind - 1;
+    static const char tensor[] = "tensor", pipeline[] = "pipeline";
     char *end = NULL;
+    *by_layers = strncmp(text, pipeline, sizeof pipeline - 1) == 0;
     *ranks = 0;
-    if (strncmp(text, kind, length) != 0)
+    if (!*by_layers && strncmp(text, tensor, sizeof tensor - 1) != 0)
         return false;
+    size_t length = (*by_layers ? sizeof pipeline : sizeof tensor) - 1;
     if (!text[length])
         return true;
     *ranks = text[length] == '=' ? strtoll(text + length + 1, &end, 10) : -1;
@@ -32,9 +34,11 @@ static bool parse(const char *text, int64_t *ranks)
 tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_error *err)
 {
     int64_t ranks;
-    if (!parse(options->parallel, &ranks))
+    bool by_layers;
+    if (!parse(options->parallel, &by_layers, &ranks))
         return tn_fail(err, TN_E_USAGE, "parallel",
-                       "'%.64s' is no way to cut a model; give tensor, or tensor=N for N ranks", options->parallel);
+                       "'%.64s' is no way to cut a model; give tensor or pipeline, or tensor=N for N ranks",
+                       options->parallel);
     const char *what = borrowed                            ? "a borrowed model"
                        : options->training                 ? "training"
                        : options->adapter || options->lora ? "a model with an adapter"
@@ -73,7 +77,9 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
         return status;
     if (!(m->group = group_new(&end, err)))
         return TN_E_MEMORY;
-    if (parse(options->parallel, &ranks) && ranks && ranks != end.ranks)
+    if (parse(options->parallel, &m->by_layers, &ranks) && m->by_layers && !end.pass)
+        return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which a pipeline wants; use tensor");
+    if (ranks && ranks != end.ranks)
         return tn_fail(err, TN_E_USAGE, "parallel", "%s asks for %lld ranks, %d were started", options->parallel,
                        (long long)ranks, (int)end.ranks);
     if (!ranks && end.ranks == 1)
@@ -145,12 +151,14 @@ static int by_place(const void *a, const void *b)
 }
 
 /* A site's own parameters; what it is composed of has those that it lends. */
-static size_t add_pieces(const tn_site *site, bool cut, piece *to)
+static size_t add_pieces(const graph *g, const tn_site *site, bool cut, piece *to)
 {
     size_t count = 0;
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < site->param[role].count; i++) {
             const tn_tensor *t = &site->param[role].tensors[i];
+            if (elsewhere_has(g, t->data))
+                continue;
             if (to)
                 to[count] = (piece){t->data, tn_dtype_bytes(t->dtype, tn_tensor_count(t)), cut};
             count++;
@@ -164,10 +172,10 @@ static size_t all_pieces(const graph *g, piece *to)
     for (size_t i = 0; i < g->site_count; i++) {
         const graph_site *s = g->sites[i];
         if (!s->part[0] && !s->part[1] && !s->by_parts)
-            count += add_pieces(&s->site, s->cut.group, to ? to + count : NULL);
+            count += add_pieces(g, &s->site, s->cut.group || s->staged, to ? to + count : NULL);
     }
     for (size_t i = 0; i < g->step_count; i++)
-        count += add_pieces(&g->steps[i]->site, false, to ? to + count : NULL);
+        count += add_pieces(g, &g->steps[i]->site, false, to ? to + count : NULL);
     return count;
 }
 
@@ -232,7 +240,7 @@ static uint64_t hash_kernels(const graph *g)
     char digest[PLUGINS_SHA256];
     for (size_t i = 0; i < g->site_count; i++) {
         const graph_site *s = g->sites[i];
-        if (s->cut.group || s->by_parts || s->site.op == TN_OP_ATTENTION || s->site.op == TN_OP_ROPE)
+        if (s->cut.group || s->by_parts || s->staged || s->site.op == TN_OP_ATTENTION || s->site.op == TN_OP_ROPE)
             continue;
         bool known = s->bound.impl && s->bound.file && plugins_sha256(s->bound.file, digest);
         hash = hash_text(hash, s->site.path);

@@ -51,13 +51,15 @@ typedef struct model_shape {
     q_scale_params q_scale;
     learnt_positions learnt;
     marked_ids marks;
-    int64_t padding;    /* the token whose row of the embedding learns nothing; -1: there is none            */
-    bool both_sides;    /* tokens see those behind them: all of a text is one call                              */
-    bool near_pictures; /* tokens of a picture see each other in layers with a window alone, which still holds for
-                           those before them                                                               */
-    bool no_head;       /* there are no logits: the checkpoint is that of a base class                          */
-    int states_behind;  /* 1: hidden state i is what layer i gives, not what it is given; 0: as most models */
-    int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
+    int64_t padding;      /* the token whose row of the embedding learns nothing; -1: there is none            */
+    bool both_sides;      /* tokens see those behind them: all of a text is one call                              */
+    bool near_pictures;   /* tokens of a picture see each other in layers with a window alone, which still holds for
+                             those before them                                                               */
+    bool no_head;         /* there are no logits: the checkpoint is that of a base class                          */
+    int states_behind;    /* 1: hidden state i is what layer i gives, not what it is given; 0: as most models */
+    int64_t restart_at;   /* the call that gets beyond so many columns computes those before again; 0: none does  */
+    const int32_t *owner; /* [layers]: the rank that has it, of stages; NULL: all are here                      */
+    struct group *stages;
     const struct multimodal *media; /* what it knows of pictures and sounds (models); NULL: nothing   */
 } model_shape;
 

@@ -209,7 +209,7 @@ tn_status plan_check_same_bits(const plan *p, tn_error *err)
     for (size_t i = 0; kernels_config_same_bits(p->config) && i < p->target->graph->site_count; i++) {
         const graph_site *site = p->target->graph->sites[i];
         const plan_choice *choice = &p->choices[i];
-        if (!sums_by_call(site->site.op) || site->by_parts || choice->kernel || choice->covered_by)
+        if (!sums_by_call(site->site.op) || site->by_parts || site->lacking || choice->kernel || choice->covered_by)
             continue;
         if (!first)
             promised_verdict(p, i, why);
@@ -248,6 +248,8 @@ tn_status plan_check_named(plan *p, tn_error *err)
         if (first)
             status =
                 plan_note(p, err, "kernels: %s takes no site: %s stands before it and has them", id, first->kernel.id);
+        else if (p->target->graph->elsewhere) /* another rank's may have some                                */
+            status = plan_note(p, err, "kernels: %s takes no site of the layers that this rank has", id);
         else if (!has_operation)
             return tn_fail(err, TN_E_KERNEL, id, "takes no site of this model, which has no %s; leave it out",
                            operation_of(c));

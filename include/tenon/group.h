@@ -13,10 +13,10 @@
 extern "C" {
 #endif
 
-/* One process's end. The functions are called by one thread at a time, by all ranks in the same order with the same
- * sizes. An error of one of them ends the group: nothing of it is called any more, and the process ends with an exit
- * status that is not 0, at which whatever started the ranks ends the others. Memory that they are given lies in pages
- * of its own, which no child of this process has. */
+/* One process's end. The functions are called by one thread at a time, by all ranks (pass: by two) in the same order
+ * with the same sizes. An error of one of them ends the group: nothing of it is called any more, and the process ends
+ * with an exit status that is not 0, at which whatever started the ranks ends the others. Memory that they are given
+ * lies in pages of its own, which no child of this process has. */
 typedef struct tn_group {
     uint32_t size;
     int32_t rank, ranks;
@@ -28,6 +28,9 @@ typedef struct tn_group {
      * up only where rank 0 gives no sign of life. */
     tn_status (*tell)(void *self, void *data, int64_t bytes, bool idle, tn_error *err);
     void (*close)(void *self); /* of all ranks together, after no error; or NULL                   */
+    /* The bytes of rank from become those of rank to. Called by these two alone, which are not the same; messages
+     * between two ranks come in the order in which they were sent, those of tell among them. NULL: no pipelines. */
+    tn_status (*pass)(void *self, int32_t from, int32_t to, void *data, int64_t bytes, tn_error *err);
 } tn_group;
 
 /* What a plugin brings (tn_plugin.group, ABI 2.5). */

@@ -82,8 +82,8 @@ void check_embedding(const golden *g, tn_model *model, tn_dtype dtype, const cha
 /* batch.c: the same bits in any call, with the kernels of the configuration. */
 void check_batch(const golden *g, tn_model *model, tn_dtype dtype, const tn_config *config);
 
-/* ranks.c: a model that is cut over so many ranks gives the bits of one that is not. */
-void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char *spec, int32_t ranks);
+/* ranks.c: a model that is cut that way, as "tensor=2", gives the bits of one that is not. */
+void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char *spec, const char *parallel);
 
 /* names.c: every tensor of the checkpoint is a parameter of the model, but those that transformers ignores too. */
 void check_names(const golden *g, const tn_model *model);

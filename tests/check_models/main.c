@@ -1,5 +1,5 @@
 /* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
- *              [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel tensor=N]
+ *              [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel KIND=N]
  *
  * Runs every case below DIR (folders with config.json and weights, or a .gguf, and expected.safetensors, in the format
  * of the golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and
@@ -19,8 +19,8 @@
  *   names    every tensor of the checkpoint is a parameter of the model
  *   side     vectors of texts, with the padding on either side, within 1e-5; states behind the final norm
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
- *   f32=N    with --parallel tensor=N, and then nothing else: the bits of one process that has all of the model, with
- *            the same kernels but those of whole MLPs and mixtures; f32 and bf16
+ *   f32=N    with --parallel tensor=N or pipeline=N, and then nothing else: the bits of one process that has all of the
+ * model, with the same kernels but those of whole MLPs and mixtures; f32 and bf16
  * --emulate takes the plugins of build/emulated, whose tile instructions are C, where the processor has all but tiles.
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
  * that a plugin's device declines are skipped, with its reason. */
@@ -44,7 +44,7 @@ typedef struct options {
     const char *specs[8];
     int spec_count;
     bool hidden, skip_unsupported, batch, exact, emulate;
-    int32_t ranks;
+    const char *parallel; /* kind=N                                                                  */
     tn_config *config;
 } options;
 
@@ -172,10 +172,10 @@ static void check_folder(const char *folder, const char *name, const options *o)
     golden g;
     int before = check_tally.skipped;
     bool open = golden_open(&g, folder, name, &err);
-    if (open && o->ranks) {
+    if (open && o->parallel) {
         for (int i = 0; i < o->spec_count && g.logits.data && !golden_has_media(&g); i++) {
-            check_ranks(&g, TN_F32, o->config, o->specs[i], o->ranks);
-            check_ranks(&g, TN_BF16, o->config, o->specs[i], o->ranks);
+            check_ranks(&g, TN_F32, o->config, o->specs[i], o->parallel);
+            check_ranks(&g, TN_BF16, o->config, o->specs[i], o->parallel);
         }
     } else if (open) {
         check_dtype(&g, o, TN_F32);
@@ -232,8 +232,8 @@ static bool parse(int argc, char **argv, options *o)
             o->batch = true;
         else if (!strcmp(argv[i], "--exact"))
             o->exact = true;
-        else if (!strcmp(argv[i], "--parallel") && i + 1 < argc && !strncmp(argv[i + 1], "tensor=", 7))
-            o->ranks = (int32_t)strtol(argv[++i] + 7, NULL, 10);
+        else if (!strcmp(argv[i], "--parallel") && i + 1 < argc && strchr(argv[i + 1], '='))
+            o->parallel = argv[++i];
         else if (!strcmp(argv[i], "--same")) /* which is all that is compared                              */
             continue;
         else if (!strcmp(argv[i], "--emulate"))
@@ -245,7 +245,9 @@ static bool parse(int argc, char **argv, options *o)
     }
     if (o->spec_count == 0) {
         o->specs[o->spec_count++] = "none";
-        o->specs[o->spec_count++] = o->ranks ? "auto,-npu_fused_swiglu,-npu_fused_moe,-cpu_quantised" : "auto";
+        o->specs[o->spec_count++] = o->parallel && !strncmp(o->parallel, "tensor", 6)
+                                        ? "auto,-npu_fused_swiglu,-npu_fused_moe,-cpu_quantised"
+                                        : "auto";
     }
     return o->folder_count > 0;
 }
@@ -272,7 +274,7 @@ int main(int argc, char **argv)
     if (!good) {
         fputs(
             "usage: check_models DIR... [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
-            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel tensor=N]\n",
+            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel KIND=N]\n",
             stderr);
         return 2;
     }
@@ -286,7 +288,7 @@ int main(int argc, char **argv)
     if (!o.config || !realpath(o.plugins, absolute) || tn_config_set_plugins(o.config, absolute, &err) != TN_OK ||
         tn_config_set_same_bits(o.config, o.batch, &err) != TN_OK ||
         tn_config_set_exact(o.config, o.exact, &err) != TN_OK ||
-        (o.ranks && tn_config_set_measure(o.config, false, &err) != TN_OK) || tn_scan(o.config, &err) != TN_OK) {
+        (o.parallel && tn_config_set_measure(o.config, false, &err) != TN_OK) || tn_scan(o.config, &err) != TN_OK) {
         fprintf(stderr, "check_models: %s: %s\n", err.where[0] ? err.where : o.plugins,
                 err.message[0] ? err.message : "no such folder of plugins");
         return 3;

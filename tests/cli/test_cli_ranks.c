@@ -46,6 +46,8 @@ START_TEST(ranks_share_the_weights)
     ck_assert_int_gt(3 * sum_of(two, "cut_bytes"), 2 * all);
     ck_assert_int_eq(sum_of(two, "cut_bytes") + sum_of(two, "whole_bytes") / 2, all);
     ck_assert_int_eq(sum_of(three, "cut_bytes") + sum_of(three, "whole_bytes") / 3, all);
+    two = ranks_of(models[_i], "pipeline=2");
+    ck_assert_int_eq(sum_of(two, "cut_bytes") + sum_of(two, "whole_bytes") / 2, all);
 }
 END_TEST
 
@@ -73,7 +75,7 @@ START_TEST(several_processes_and_no_word_of_it)
     setenv("OMPI_COMM_WORLD_RANK", _i ? "1" : "0", 1);
     process_result r = TENON(NULL, "run", MODEL, "And", "-n", "1");
     if (_i == 0) {
-        process_expect_error(r, 2, "2 processes were started", "--parallel tensor", NULL);
+        process_expect_error(r, 2, "2 processes were started", "--parallel tensor or pipeline", NULL);
         return;
     }
     ck_assert_int_eq(r.status, 2);

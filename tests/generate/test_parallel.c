@@ -14,6 +14,7 @@
 typedef struct play {
     int32_t rank, ranks;
     int gathers, fails_at; /* 0: never                                                              */
+    bool passes;           /* there is a pass                                                          */
     bool unlike;           /* rank 1's config.json is another one                                      */
     int closed;
 } play;
@@ -41,6 +42,12 @@ static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error
     return TN_OK;
 }
 
+static tn_status pass(void *self, int32_t from, int32_t to, void *data, int64_t bytes, tn_error *err)
+{
+    (void)self, (void)from, (void)to, (void)data, (void)bytes, (void)err;
+    return TN_OK;
+}
+
 static void close_end(void *self)
 {
     ((play *)self)->closed++;
@@ -56,6 +63,7 @@ static tn_model *open_as(play *p, const char *folder, const char *parallel)
                           .self = p,
                           .gather = gather,
                           .tell = tell,
+                          .pass = p->passes ? pass : NULL,
                           .close = close_end};
     const tn_model_options options = {.size = sizeof options, .threads = 1, .parallel = parallel, .group = &end};
     tn_error_clear(&err);
@@ -70,7 +78,8 @@ static void expect(tn_status code, const char *words)
 
 START_TEST(what_does_not_go_together)
 {
-    static const char *const wrong[] = {"", "tensors", "tensor=", "tensor=0", "tensor=2x", "sums"};
+    static const char *const wrong[] = {"",          "tensors", "tensor=",   "tensor=0",
+                                        "tensor=2x", "sums",    "pipelines", "pipeline="};
     play p = {.ranks = 2}, alone = {.ranks = 1};
     tn_model_options o = {.size = sizeof o, .parallel = "tensor", .training = true};
     ck_assert_ptr_null(tn_model_open(LLAMA, &o, &err));
@@ -95,9 +104,11 @@ START_TEST(what_does_not_go_together)
     expect(TN_E_USAGE, "asks for 3 ranks, 2 were started");
     ck_assert_ptr_null(open_as(&alone, LLAMA, "tensor"));
     expect(TN_E_USAGE, "there is one process");
+    ck_assert_ptr_null(open_as(&p, LLAMA, "pipeline"));
+    expect(TN_E_USAGE, "it has no pass");
     ck_assert_ptr_null(open_as(&p, "tests/data/nothing", "tensor"));
     ck_assert_int_eq(err.code, TN_E_INPUT);
-    ck_assert_int_eq(p.closed, 2); /* an end that was taken over                                          */
+    ck_assert_int_eq(p.closed, 3); /* an end that was taken over                                          */
 }
 END_TEST
 
@@ -131,6 +142,35 @@ START_TEST(what_a_model_of_ranks_refuses)
     expect(TN_E_USAGE, "rank 0 applies kernels for all");
     tn_model_close(m);
     tn_config_free(config);
+}
+END_TEST
+
+START_TEST(what_a_pipeline_refuses)
+{
+    play p = {.ranks = 2, .passes = true}, many = {.ranks = 3, .passes = true};
+    ck_assert_ptr_null(open_as(&many, LLAMA, "pipeline"));
+    expect(TN_E_USAGE, "num_hidden_layers is 2: pipeline takes at most 2 ranks, not 3");
+    tn_model *m = open_as(&p, LLAMA, "pipeline=2");
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model_info info = {.size = sizeof info}, all = {.size = sizeof all};
+    ck_assert_int_eq(tn_model_get_info(m, &info), TN_OK);
+    tn_model *one = tn_model_open(LLAMA, NULL, &err);
+    ck_assert(one && tn_model_get_info(one, &all) == TN_OK);
+    ck_assert_int_eq(info.parameters, all.parameters);
+    const tn_tensor x = {.dtype = TN_F32, .ndim = 2, .shape = {0, info.hidden}, .stride = {info.hidden, 1}};
+    ck_assert_int_eq(tn_site_forward(m, "model.layers.1.mlp", TN_OP_MLP, &x, 1, &x, 1, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "another rank has its layer");
+    tn_session *s = tn_session_new(m, NULL, &err);
+    ck_assert_msg(s != NULL, "%s", err.message);
+    const int64_t ids[] = {1, 2, 3};
+    float *hidden[16] = {NULL};
+    const tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 3, .ids = ids};
+    const tn_outputs out = {.size = sizeof out, .hidden = hidden};
+    ck_assert_int_eq(tn_session_run(s, &batch, &out, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "do not tell their states");
+    tn_session_free(s);
+    tn_model_close(one);
+    tn_model_close(m);
 }
 END_TEST
 
@@ -178,6 +218,7 @@ int main(void)
     TCase *tc = suite_open("a model of ranks", 60);
     tcase_add_test(tc, what_does_not_go_together);
     tcase_add_test(tc, what_a_model_of_ranks_refuses);
+    tcase_add_test(tc, what_a_pipeline_refuses);
     tcase_add_test(tc, ranks_that_are_not_alike);
     tcase_add_loop_test(tc, a_group_that_fails, 1, 9);
     return suite_run();

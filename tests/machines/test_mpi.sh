@@ -51,6 +51,16 @@ for kernels in none $apart; do
         ok "$n ranks, $kernels: the text of one process" cmp -s "$tmp/alone" "$tmp/out"
     done
 done
+"$tenon" run $model "$text" -n 24 --temperature 0 -q --speculate=4 >"$tmp/alone" 2>/dev/null
+for n in 2 3; do
+    ranks $n "$tenon" run $model "$text" -n 24 --temperature 0 -q --speculate=4 --parallel "pipeline=$n"
+    ok "pipeline of $n, all kernels, drafts: the text of one process" cmp -s "$tmp/alone" "$tmp/out"
+done
+ranks 5 "$tenon" run $model "$text" -n 4 --parallel pipeline
+ok 'more ranks than layers' ended 2 $? 'num_hidden_layers is 4' 'at most 4 ranks'
+"$tenon" perplexity $model models/demo/heldout.txt -q >"$tmp/alone" 2>/dev/null
+ranks 2 "$tenon" perplexity $model models/demo/heldout.txt -q --parallel pipeline
+ok 'perplexity of a pipeline' cmp -s "$tmp/alone" "$tmp/out"
 "$tenon" perplexity $model models/demo/heldout.txt -q --kernels=none >"$tmp/alone" 2>/dev/null
 ranks 2 "$tenon" perplexity $model models/demo/heldout.txt -q --kernels=none --parallel tensor
 ok 'perplexity' cmp -s "$tmp/alone" "$tmp/out"
@@ -104,7 +114,7 @@ hit() { # NAME SIGNAL RANK COMMAND...: the rank gets the signal when the first t
     rm -f "$tmp"/pid.*
     # shellcheck disable=SC2016 # the rank's own variables
     timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" "$@" \
-        --parallel tensor --patience $patience >"$tmp/out" 2>"$tmp/err" <>"$tmp/fifo" &
+        --patience $patience >"$tmp/out" 2>"$tmp/err" <>"$tmp/fifo" &
     local run=$!
     for _ in $(seq 1000); do
         [ -s "$tmp/out" ] && break
@@ -128,10 +138,11 @@ mkfifo "$tmp/fifo"
 exec 9<>"$tmp/fifo"
 for signal in KILL STOP; do
     for who in 0 1; do
-        hit 'a long text' $signal $who run $model "$text" -n 100000 -c 200000 --ignore-eos
+        hit 'a long text' $signal $who run $model "$text" -n 100000 -c 200000 --ignore-eos --parallel tensor
     done
 done
 echo 'And it came' >&9
-hit 'a user who thinks' STOP 0 chat $model -n 8 --temperature 0 -q
+hit 'a user who thinks' STOP 0 chat $model -n 8 --temperature 0 -q --parallel tensor
+hit 'a pipeline' STOP 1 run $model "$text" -n 100000 -c 200000 --ignore-eos --parallel pipeline
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -26,6 +26,7 @@ typedef struct end {
     pthread_t thread;
     pthread_mutex_t calls; /* MPI is called by one thread at a time                                          */
     pthread_cond_t ends;
+    double signed_at;  /* when it gave the last one                                                         */
     bool ending;       /* rank 0 gives no more signs; other ranks: the last one has come                  */
     MPI_Request *sign; /* [ranks], to each                                                                */
 } end;
@@ -65,6 +66,12 @@ static void give_signs(end *e, const char *sign)
         if (done)
             MPI_Isend(sign, 1, MPI_BYTE, r, TAG_SIGNS, e->comm, &e->sign[r]);
     }
+    e->signed_at = now();
+}
+
+static double between_signs(const end *e)
+{
+    return (e->patience > 0.1 ? e->patience : 0.1) / 8;
 }
 
 static void *live(void *argument)
@@ -72,7 +79,7 @@ static void *live(void *argument)
     end *e = argument;
     pthread_mutex_lock(&e->calls);
     while (!e->ending) {
-        double next = now() + (e->patience > 0.1 ? e->patience : 0.1) / 8;
+        double next = now() + between_signs(e);
         struct timespec until = {(time_t)next, (long)((next - (double)(time_t)next) * 1e9)};
         if (pthread_cond_timedwait(&e->ends, &e->calls, &until) != 0 && !e->ending)
             give_signs(e, &SIGN);
@@ -157,6 +164,8 @@ static tn_status finish(end *e, bool idle, tn_error *err)
         silent += gap < 1 ? gap : 0;
         if (idle && take_signs(e))
             silent = 0;
+        if (e->rank == 0 && look - e->signed_at > between_signs(e))
+            give_signs(e, &SIGN);
         if (silent > e->patience)
             break;
         breathe(waited, idle);
@@ -228,6 +237,23 @@ static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error
     return status;
 }
 
+static tn_status pass(void *self, int32_t from, int32_t to, void *data, int64_t bytes, tn_error *err)
+{
+    end *e = self;
+    tn_status status = TN_OK;
+    pthread_mutex_lock(&e->calls);
+    for (int64_t at = 0; at < bytes && status == TN_OK; at += PIECE) {
+        forget(e);
+        if (e->rank == from)
+            MPI_Isend((char *)data + at, piece_of(bytes, at), MPI_BYTE, to, TAG, e->comm, &e->request[e->ranks + to]);
+        else
+            MPI_Irecv((char *)data + at, piece_of(bytes, at), MPI_BYTE, from, TAG, e->comm, &e->request[from]);
+        status = finish(e, false, err);
+    }
+    pthread_mutex_unlock(&e->calls);
+    return status;
+}
+
 static void finalize(void *self)
 {
     end *e = self;
@@ -291,6 +317,7 @@ tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err)
     group->self = e;
     group->gather = gather;
     group->tell = tell;
+    group->pass = pass;
     group->close = finalize;
     return TN_OK;
 }
