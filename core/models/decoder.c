@@ -310,6 +310,7 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++) {
         b->elsewhere = !stages_here(&d->shape, i);
         build_layer(b, c, layers, s, i, d);
+        d->cache[i].elsewhere = b->elsewhere;
     }
     b->staged = b->elsewhere = false;
     d->first = s->first;

@@ -91,7 +91,7 @@ static tn_status allocate_layers(kv_cache *c, tn_error *err)
         size_t k = layer_bytes(c, i, c->shape[i].head_dim);
         size_t v = c->shape[i].v_in_k ? 0 : layer_bytes(c, i, c->shape[i].v_head_dim);
         size_t index = index_bytes(c, i);
-        c->bytes += k + v + index;
+        c->bytes += c->shape[i].elsewhere ? 0 : k + v + index;
         status = growing_init(&c->k[i], c->device, k, err);
         if (status == TN_OK)
             status = growing_init(&c->v[i], c->device, v, err);

@@ -17,6 +17,7 @@ typedef struct model_layer {
     int64_t conv_width, conv_taps; /* state of a SHORT_CONV                                        */
     int64_t index_dim;             /* of the keys that an indexer scores                                             */
     int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE or SELECTIVE_SCAN            */
+    bool elsewhere; /* another rank has the layer: nothing is ever written here, so that it takes addresses alone  */
 } model_layer;
 
 /* A factor for each token's queries that grows with its position. */
