@@ -102,9 +102,15 @@ static tn_status record_run(profile_run *run, const bench *b, const bench_case *
         status = tn_session_observe(session, record, run, err);
     if (status != TN_OK)
         return status;
+    tn_model_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    tn_model_get_info(b->w.model, &before);
     run->began = seconds_now();
     status = bench_run_case(b, session, c, err);
     run->seconds = seconds_now() - run->began - run->recording;
+    tn_model_get_info(b->w.model, &after);
+    run->messages = after.messages - before.messages;
+    run->message_bytes = after.message_bytes - before.message_bytes;
+    run->message_seconds = after.message_seconds - before.message_seconds;
     tn_session_observe(session, NULL, NULL, NULL);
     return status == TN_OK && run->failed ? tn_fail(err, TN_E_MEMORY, "bench", "out of memory; profile shorter cases")
                                           : status;

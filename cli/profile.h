@@ -9,6 +9,8 @@
 typedef struct profile_run {
     tn_event *calls;
     size_t count, capacity;
+    int64_t messages, message_bytes; /* of a model of several ranks: between them, in that run           */
+    double message_seconds;
     double began, seconds; /* less what was spent on recording                                    */
     double recording;
     bool failed; /* out of memory                                                               */
@@ -55,7 +57,7 @@ typedef struct profile_row {
 /* Rows, the longest time first. Owned: free(). NULL: no memory. */
 profile_row *profile_rows(const profile_run *run, const tn_machine *m, bool modules, size_t *count);
 
-/* What lies between the calls. */
+/* What lies between the calls, but for messages between ranks. */
 double profile_between(const profile_run *run);
 
 /* "mem" or the arithmetic, whichever limits more of the row's time. */

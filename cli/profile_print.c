@@ -62,12 +62,20 @@ static line line_of(const profile_row *row, double all)
     return l;
 }
 
-static line line_between(const profile_run *run)
+static line line_between(const profile_run *run, const char *what, double seconds)
 {
-    line l = {.op = "between operations", .kernel = ""};
-    double seconds = profile_between(run);
+    line l = {.op = what, .kernel = ""};
     time_text(seconds, l.cell[TIME]);
     snprintf(l.cell[PART], sizeof l.cell[PART], "%.1f %%", run->seconds > 0 ? 100 * seconds / run->seconds : 0);
+    return l;
+}
+
+/* Between ranks; waiting for the others is part of it. */
+static line line_of_messages(const profile_run *run)
+{
+    line l = line_between(run, "messages", run->message_seconds);
+    snprintf(l.cell[CALLS], sizeof l.cell[CALLS], "%lld", (long long)run->messages);
+    amount_text((double)run->message_bytes, "B", l.cell[BYTES]);
     return l;
 }
 
@@ -161,8 +169,9 @@ static void print_narrow(const line *lines, size_t count, size_t columns)
         print_word(&p, "%s%s", l->cell[PART], *l->cell[CALLS] ? "," : "");
         if (*l->cell[CALLS]) {
             print_word(&p, "%s call%s,", l->cell[CALLS], strcmp(l->cell[CALLS], "1") ? "s" : "");
-            print_word(&p, "%s,", l->cell[BYTES]);
-            print_word(&p, "%s%s", l->cell[OPERATIONS], *l->cell[LIMIT] ? "," : "");
+            print_word(&p, "%s%s", l->cell[BYTES], *l->cell[OPERATIONS] ? "," : "");
+            if (*l->cell[OPERATIONS])
+                print_word(&p, "%s%s", l->cell[OPERATIONS], *l->cell[LIMIT] ? "," : "");
         }
         if (*l->cell[LIMIT])
             print_word(&p, "limit: %s", l->cell[LIMIT]);
@@ -175,7 +184,7 @@ static line *lines_of(const profile_run *run, const tn_machine *m, bool modules,
 {
     size_t count;
     profile_row *rows = profile_rows(run, m, modules, &count);
-    line *lines = rows ? calloc(count + 3, sizeof *lines) : NULL;
+    line *lines = rows ? calloc(count + 4, sizeof *lines) : NULL;
     bool placed = false;
     *n = 0;
     if (lines) {
@@ -187,12 +196,14 @@ static line *lines_of(const profile_run *run, const tn_machine *m, bool modules,
     }
     for (size_t i = 0; lines && i <= count; i++) {
         if (!placed && (i == count || rows[i].seconds < profile_between(run))) {
-            lines[(*n)++] = line_between(run);
+            lines[(*n)++] = line_between(run, "between operations", profile_between(run));
             placed = true;
         }
         if (i < count)
             lines[(*n)++] = line_of(&rows[i], run->seconds);
     }
+    if (lines && run->messages > 0)
+        lines[(*n)++] = line_of_messages(run);
     if (lines) {
         profile_row all = total_of(run, rows, count);
         lines[(*n)++] = line_of(&all, run->seconds);
@@ -271,6 +282,10 @@ static json_t *json_case(const bench *b, size_t c, const tn_machine *m)
                           "tokens", (json_int_t)b->cases[c].tokens, "context", (json_int_t)b->cases[c].context,
                           "kernels", b->side[0].spec, "seconds", json_number(run->seconds), "between_seconds",
                           json_number(profile_between(run)), "rows", list);
+    if (o && run->messages > 0)
+        json_object_set_new(o, "messages", json_pack("{s:I, s:I, s:o}", "calls", (json_int_t)run->messages, "bytes",
+                                                     (json_int_t)run->message_bytes, "seconds",
+                                                     json_number(run->message_seconds)));
     free(rows);
     return o;
 }

@@ -98,7 +98,7 @@ profile_row *profile_rows(const profile_run *run, const tn_machine *m, bool modu
 
 double profile_between(const profile_run *run)
 {
-    double seconds = run->seconds;
+    double seconds = run->seconds - run->message_seconds;
     for (size_t i = 0; i < run->count; i++)
         seconds -= run->calls[i].end - run->calls[i].begin;
     return seconds > 0 ? seconds : 0;

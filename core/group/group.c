@@ -1,6 +1,8 @@
 /* The ranks of a model: who has which part, and making a whole of parts. */
 #include "group/group.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,11 +66,20 @@ static tn_status reserve(group *g, size_t bytes, tn_error *err)
     return TN_OK;
 }
 
-static tn_status gather(group *g, tn_error *err)
+/* A call of the group's end that began then. */
+static tn_status note(group *g, double begin, int64_t given, tn_status status)
 {
-    tn_status status = g->end.gather(g->end.self, g->buffer, g->bytes, err);
+    g->messages++;
+    g->given += given;
+    g->seconds += clock_seconds() - begin;
     g->failed |= status != TN_OK;
     return status;
+}
+
+static tn_status gather(group *g, tn_error *err)
+{
+    double begin = clock_seconds();
+    return note(g, begin, g->bytes[g->end.rank], g->end.gather(g->end.self, g->buffer, g->bytes, err));
 }
 
 tn_status group_join(group *g, const tn_tensor *part, const tn_tensor *whole, int64_t unit, tn_error *err)
@@ -120,8 +131,9 @@ tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *er
         return status;
     if (g->end.rank == 0)
         memcpy(g->buffer, data, bytes);
-    status = g->end.tell(g->end.self, g->buffer, (int64_t)bytes, idle, err);
-    g->failed |= status != TN_OK;
+    double begin = clock_seconds();
+    status = note(g, begin, g->end.rank == 0 ? (int64_t)bytes : 0,
+                  g->end.tell(g->end.self, g->buffer, (int64_t)bytes, idle, err));
     if (status == TN_OK && g->end.rank > 0)
         memcpy(data, g->buffer, bytes);
     return status;
@@ -134,8 +146,9 @@ tn_status group_pass(group *g, int32_t from, int32_t to, void *data, size_t byte
         return status;
     if (g->end.rank == from)
         memcpy(g->buffer, data, bytes);
-    status = g->end.pass(g->end.self, from, to, g->buffer, (int64_t)bytes, err);
-    g->failed |= status != TN_OK;
+    double begin = clock_seconds();
+    status = note(g, begin, g->end.rank == from ? (int64_t)bytes : 0,
+                  g->end.pass(g->end.self, from, to, g->buffer, (int64_t)bytes, err));
     if (status == TN_OK && g->end.rank == to)
         memcpy(data, g->buffer, bytes);
     return status;

@@ -11,6 +11,8 @@ typedef struct group {
     size_t buffer_bytes;
     int64_t *bytes; /* [ranks], of the parts of one call                                            */
     bool failed;    /* ranks do no longer call the same                                             */
+    int64_t messages, given; /* calls so far, and bytes that this rank gave in them                          */
+    double seconds;          /* how long they took                                                           */
 } group;
 
 /* Takes the end over, also where it fails (NULL). */

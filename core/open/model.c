@@ -451,5 +451,10 @@ tn_status tn_model_get_info(const tn_model *model, tn_model_info *info)
         return TN_E_USAGE;
     tn_model_info own = model->info;
     own.packed_bytes = model->target.packed_bytes;
+    if (model->group) {
+        own.messages = model->group->messages;
+        own.message_bytes = model->group->given;
+        own.message_seconds = model->group->seconds;
+    }
     return structs_give(info, &own, sizeof own, "tn_model_info", NULL);
 }

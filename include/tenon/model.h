@@ -91,6 +91,8 @@ typedef struct tn_model_info {
     int64_t relaid_bytes;           /* of quantised weights and scales in another order than the file's      */
     int32_t rank, ranks;            /* of a parallel model: this process's, and how many; else 0 and 1        */
     int64_t cut_bytes, whole_bytes; /* of it: weights that its operations read, of which the ranks have parts, or all */
+    int64_t messages, message_bytes; /* of it, so far: calls of its group, and what this rank gave in them       */
+    double message_seconds;          /* ... and how long they took, with waiting for other ranks                */
 } tn_model_info;
 
 /* Maps a checkpoint folder, or a .gguf file with those that it was split into, and builds its graph; all sites are

@@ -179,8 +179,20 @@ def rate_text(rate):
     return "–" if rate is None else f"{rate:.0f}" if rate >= 99.5 else f"{rate:.1f}"
 
 
+def cell_text(rates):
+    """The median, and the least and the most."""
+    if not rates:
+        return "–"
+    spread = f" ({rate_text(min(rates))}–{rate_text(max(rates))})" if len(rates) > 1 else ""
+    return rate_text(statistics.median(rates)) + spread
+
+
 def ratio_text(mine, other):
-    return f"{mine / other:.2f}" if mine and other else "–"
+    """Of the medians; in parentheses where the ranges overlap, so that it says nothing."""
+    if not mine or not other:
+        return "–"
+    text = f"{statistics.median(mine) / statistics.median(other):.2f}"
+    return f"({text})" if min(mine) <= max(other) and min(other) <= max(mine) else text
 
 
 def limit_text(mine, extra, machine):
@@ -195,14 +207,13 @@ def limit_text(mine, extra, machine):
 
 
 def row_of(phase, threads, by_engine, engines):
-    medians = {e: statistics.median(l["rates"][phase] for l in by_engine[e] if phase in l["rates"])
-               if any(phase in l["rates"] for l in by_engine[e]) else None for e in engines}
+    rates = {e: [l["rates"][phase] for l in by_engine[e] if phase in l["rates"]] for e in engines}
     own = [l for l in by_engine["tenon"] if phase in l["rates"] and phase in l]
-    mine, peers = medians["tenon"], [medians[e] for e in engines if e in PEERS and medians[e]]
+    mine, peers = rates["tenon"], [rates[e] for e in engines if e in PEERS and rates[e]]
     kind, size = phase.split()
     cells = [f"prompt of {size}" if kind == "prompt" else f"decoding behind {size}", str(threads)]
-    cells += [f"**{rate_text(mine)}**" if e == "tenon" else rate_text(medians[e]) for e in engines]
-    cells += [ratio_text(mine, max(peers) if peers else None), ratio_text(mine, medians.get("llama")),
+    cells += [f"**{cell_text(mine)}**" if e == "tenon" else cell_text(rates[e]) for e in engines]
+    cells += [ratio_text(mine, max(peers, key=statistics.median) if peers else None), ratio_text(mine, rates.get("llama")),
               limit_text([l["rates"][phase] for l in own], [l[phase] for l in own], [l["machine"] for l in own])]
     return "| " + " | ".join(cells) + " |"
 
@@ -238,7 +249,7 @@ def tables(lines):
     machines = [l["machine"] for l in lines]
     counts = collections.Counter((l["engine"], l["model"], l["threads"]) for l in lines)
     yield f"**{machines[-1]['cpu']}**, {time.strftime('%Y-%m-%d', time.gmtime())}; {versions_of(lines)}. Medians of " \
-          f"{span(list(counts.values()))} rounds, programs in turns."
+          f"{span(list(counts.values()))} rounds (the least and the most), programs in turns."
     for threads in sorted({l["threads"] for l in lines}):
         here = [l["machine"] for l in lines if l["threads"] == threads]
         yield f"Before the runs {threads} thread{'s' * (threads > 1)} read {span([m['read_gb_per_second'] for m in here])} GB/s " \

@@ -71,6 +71,10 @@ printf 'And it came\nto pass\n/quit\n' >"$tmp/lines"
 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none <"$tmp/lines" >"$tmp/alone" 2>/dev/null
 timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor <"$tmp/lines" >"$tmp/out" 2>"$tmp/err"
 ok 'a conversation from standard input' cmp -s "$tmp/alone" "$tmp/out"
+for kind in tensor pipeline; do
+    ranks 2 "$tenon" bench $model --prompt 64 --decode 4 --repeat 1 --kernels=none --profile --json -q --parallel $kind
+    ok "messages of $kind in a profile" grep -q '"messages": {' "$tmp/out"
+done
 
 timeout -k 5 200 mpirun -q -n 2 "$build/examples/parallel" $model "$build/plugins" "$text" >"$tmp/out" 2>"$tmp/err" </dev/null
 "$tenon" run $model "$text" -n 24 --temperature 0 -q --kernels=$apart >"$tmp/alone" 2>/dev/null
@@ -103,8 +107,8 @@ ok 'a rank without the model' ended 4 $? 'rank 1 on' nothing
 
 # A user thinks for longer than ranks wait for each other.
 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none <"$tmp/lines" >"$tmp/alone" 2>/dev/null
-(sleep 9; cat "$tmp/lines") | timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor \
-    --patience 4 >"$tmp/out" 2>"$tmp/err"
+(sleep 13; cat "$tmp/lines") | timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor \
+    --patience 6 >"$tmp/out" 2>"$tmp/err"
 ok 'a user who thinks' cmp -s "$tmp/alone" "$tmp/out"
 
 hit() { # NAME SIGNAL RANK COMMAND...: the rank gets the signal when the first text is there; standard input stays open
