@@ -283,9 +283,9 @@ static json_t *json_case(const bench *b, size_t c, const tn_machine *m)
                           "kernels", b->side[0].spec, "seconds", json_number(run->seconds), "between_seconds",
                           json_number(profile_between(run)), "rows", list);
     if (o && run->messages > 0)
-        json_object_set_new(o, "messages", json_pack("{s:I, s:I, s:o}", "calls", (json_int_t)run->messages, "bytes",
-                                                     (json_int_t)run->message_bytes, "seconds",
-                                                     json_number(run->message_seconds)));
+        json_object_set_new(o, "messages",
+                            json_pack("{s:I, s:I, s:o}", "calls", (json_int_t)run->messages, "bytes",
+                                      (json_int_t)run->message_bytes, "seconds", json_number(run->message_seconds)));
     free(rows);
     return o;
 }

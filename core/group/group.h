@@ -9,8 +9,8 @@ typedef struct group {
     tn_group end;
     char *buffer; /* what the transport sees: nothing else lies in these pages                     */
     size_t buffer_bytes;
-    int64_t *bytes; /* [ranks], of the parts of one call                                            */
-    bool failed;    /* ranks do no longer call the same                                             */
+    int64_t *bytes;          /* [ranks], of the parts of one call                                            */
+    bool failed;             /* ranks do no longer call the same                                             */
     int64_t messages, given; /* calls so far, and bytes that this rank gave in them                          */
     double seconds;          /* how long they took                                                           */
 } group;
