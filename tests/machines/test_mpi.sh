@@ -115,7 +115,7 @@ hit() { # NAME SIGNAL RANK COMMAND...: the rank gets the signal when the first t
     local name="$1, rank $3: SIG$2" signal=$2 who=$3 status patience=120
     shift 3
     [ "$signal" = STOP ] && patience=10
-    rm -f "$tmp"/pid.*
+    rm -f "$tmp"/pid.* "$tmp/out" # before it is looked at, whenever the shell behind & begins
     # shellcheck disable=SC2016 # the rank's own variables
     timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" "$@" \
         --patience $patience >"$tmp/out" 2>"$tmp/err" <>"$tmp/fifo" &
