@@ -6,10 +6,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static void *reserve(size_t bytes, int allowed)
+{
+    void *at = mmap(NULL, bytes, allowed, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
 void *reserved_new(size_t bytes)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
+    return reserve(bytes, PROT_READ | PROT_WRITE);
+}
+
+void *reserved_zeros(size_t bytes)
+{
+    return reserve(bytes, PROT_READ);
 }
 
 void reserved_free(void *memory, size_t bytes)

@@ -6,6 +6,7 @@
 
 /* Zeros; NULL: the system has not so many addresses. Owned: reserved_free. */
 void *reserved_new(size_t bytes);
+void *reserved_zeros(size_t bytes); /* the same, which nobody may write to: no memory                       */
 void reserved_free(void *memory, size_t bytes); /* NULL is allowed                                       */
 
 /* Zeros again, and the memory of the whole pages between is given back. */

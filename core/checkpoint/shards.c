@@ -5,12 +5,12 @@
 #include "base/json_memory.h"
 #include "base/gguf.h"
 #include "base/names.h"
+#include "base/reserved.h"
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -243,8 +243,7 @@ void shards_close(shards *set)
         tn_safetensors_close(set->files[i]);
     for (size_t i = 0; i < set->count; i++)
         free(set->tensors[i].path);
-    if (set->zeros)
-        munmap((void *)(uintptr_t)set->zeros, ZEROS);
+    reserved_free((void *)(uintptr_t)set->zeros, ZEROS);
     for (size_t i = 0; i < set->kept_count; i++)
         free(set->kept[i]);
     free(set->kept);
@@ -283,13 +282,12 @@ shards *shards_record(tn_dtype dtype, tn_error *err)
 {
     shards *set = calloc(1, sizeof *set);
     char *folder = strdup("record");
-    void *zeros = mmap(NULL, ZEROS, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (set && folder && zeros != MAP_FAILED) {
+    void *zeros = reserved_zeros(ZEROS);
+    if (set && folder && zeros) {
         *set = (shards){.folder = folder, .zeros = zeros, .dtype = dtype};
         return set;
     }
-    if (zeros != MAP_FAILED)
-        munmap(zeros, ZEROS);
+    reserved_free(zeros, ZEROS);
     free(folder);
     free(set);
     tn_fail(err, TN_E_MEMORY, "record", "out of memory");

@@ -1,12 +1,12 @@
 /* What of a model over borrowed memory cannot be used. */
 #include "graph/lacks.h"
 
+#include "base/reserved.h"
 #include "base/tensor.h"
 #include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Addresses, no memory: all that a large model may lack at once. */
 static const size_t ZEROS = (size_t)1 << 38, ALIGN = 64;
@@ -46,12 +46,8 @@ static bool stand_in(graph_builder *b, const char *why, tn_dtype dtype, int32_t 
                      tn_tensor *t)
 {
     build_lacks *l = b->lacks;
-    if (!l->zeros) {
-        void *zeros = mmap(NULL, ZEROS, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (zeros == MAP_FAILED)
-            return no_memory(b);
-        l->zeros = zeros;
-    }
+    if (!l->zeros && !(l->zeros = reserved_zeros(ZEROS)))
+        return no_memory(b);
     tn_tensor dense = tn_tensor_dense(l->zeros + l->used, dtype, ndim, shape);
     size_t bytes = tensor_padded_bytes(&dense);
     build_lack *lack = bytes < ZEROS - l->used ? add(b, why, NULL) : NULL;
@@ -197,7 +193,6 @@ void lacks_free(build_lacks *lacks)
         free(lacks->list[i].path);
     }
     free(lacks->list);
-    if (lacks->zeros)
-        munmap(lacks->zeros, ZEROS);
+    reserved_free(lacks->zeros, ZEROS);
     *lacks = (build_lacks){0};
 }

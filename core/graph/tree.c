@@ -1,10 +1,11 @@
 /* The module tree and its sites. */
 #include "graph/graph.h"
 
+#include "base/reserved.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static tn_status no_memory(tn_error *err)
 {
@@ -86,8 +87,7 @@ void graph_free(graph *g)
 {
     if (!g)
         return;
-    if (g->elsewhere)
-        munmap(g->elsewhere, g->elsewhere_bytes);
+    reserved_free(g->elsewhere, g->elsewhere_bytes);
     for (size_t i = 0; i < g->site_count; i++) {
         for (int role = 0; role < TN_ROLE_MAX; role++)
             free((void *)g->sites[i]->site.param[role].tensors);

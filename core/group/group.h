@@ -1,4 +1,5 @@
-/* Inside core: the ranks that a model is cut over. All ranks make the same calls in the same order. */
+/* Inside core: the ranks that a model is cut over. All ranks make the same calls in the same order, but for
+ * group_pass. */
 #ifndef TENON_CORE_GROUP_H
 #define TENON_CORE_GROUP_H
 

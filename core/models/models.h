@@ -68,7 +68,7 @@ void *models_build(const model_arch *arch, const model_wrapper *around, graph_bu
                    const config_reader *inner);
 const model_flow *models_flow(const model_arch *arch, const model_wrapper *around);
 
-/* All of these in turn. models.c */
+/* All of these in turn, but for layers that another rank has (stages.h). models.c */
 void models_forward(const model_flow *flow, graph_run *r, const void *state);
 
 /* Has the type a loss of its routers (load_balancing_loss_func)? models.c */

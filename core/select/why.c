@@ -104,6 +104,26 @@ static bool does_op(const plan_candidate *c, tn_op op)
     return false;
 }
 
+/* Of a layer that another rank has. */
+static bool is_elsewhere(const graph_site *site)
+{
+    return site->staged && site->lacking;
+}
+
+/* Have other ranks all sites with the kernel's operations in the modules that it was asked for? Then one of them says
+ * whether it takes any. */
+static bool has_all_elsewhere(const plan *p, const plan_candidate *c)
+{
+    size_t here = 0, elsewhere = 0;
+    for (size_t i = 0; i < p->target->graph->site_count; i++) {
+        const graph_site *site = p->target->graph->sites[i];
+        bool asked = does_op(c, site->site.op) && plan_modules_match(c->modules, site->site.path);
+        here += asked && !is_elsewhere(site);
+        elsewhere += asked && is_elsewhere(site);
+    }
+    return here == 0 && elsewhere > 0;
+}
+
 /* The reason that most sites with the kernel's operations (of the modules named) have in common; false when there is no
  * such site. */
 static bool frequent_reason(const plan *p, size_t candidate, const char *modules, char *reason)
@@ -112,7 +132,8 @@ static bool frequent_reason(const plan *p, size_t candidate, const char *modules
     char text[PLAN_TEXT], other[PLAN_TEXT];
     for (size_t i = 0; i < sites; i++) {
         const tn_site *site = &p->target->graph->sites[i]->site;
-        if (!does_op(&p->candidates[candidate], site->op) || !plan_modules_match(modules, site->path))
+        if (!does_op(&p->candidates[candidate], site->op) || !plan_modules_match(modules, site->path) ||
+            is_elsewhere(p->target->graph->sites[i]))
             continue;
         size_t count = 0;
         plan_verdict(p, candidate, i, text);
@@ -248,7 +269,7 @@ tn_status plan_check_named(plan *p, tn_error *err)
         if (first)
             status =
                 plan_note(p, err, "kernels: %s takes no site: %s stands before it and has them", id, first->kernel.id);
-        else if (p->target->graph->elsewhere) /* another rank's may have some                                */
+        else if (has_all_elsewhere(p, c))
             status = plan_note(p, err, "kernels: %s takes no site of the layers that this rank has", id);
         else if (!has_operation)
             return tn_fail(err, TN_E_KERNEL, id, "takes no site of this model, which has no %s; leave it out",

@@ -54,6 +54,18 @@ START_TEST(ranks_share_the_weights)
 }
 END_TEST
 
+/* Of four layers the first is small, so that it goes with the second one: bytes count, not layers. */
+START_TEST(layers_are_dealt_out_by_bytes)
+{
+    json_t *three = ranks_of(MODEL, "pipeline=3");
+    json_int_t cut[3];
+    for (size_t i = 0; i < 3; i++)
+        cut[i] = json_integer_value(json_object_get(json_array_get(three, i), "cut_bytes"));
+    ck_assert_int_gt(cut[0], cut[1]);
+    ck_assert_int_eq(cut[1], cut[2]);
+}
+END_TEST
+
 START_TEST(what_is_said)
 {
     char library[4200];
@@ -96,6 +108,7 @@ int main(void)
 {
     TCase *tc = suite_open("cli: ranks", 300);
     tcase_add_loop_test(tc, ranks_share_the_weights, 0, sizeof models / sizeof *models);
+    tcase_add_test(tc, layers_are_dealt_out_by_bytes);
     tcase_add_test(tc, what_is_said);
     tcase_add_loop_test(tc, several_processes_and_no_word_of_it, 0, 2);
     return process_main();

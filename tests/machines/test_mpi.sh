@@ -56,6 +56,10 @@ for n in 2 3; do
     ranks $n "$tenon" run $model "$text" -n 24 --temperature 0 -q --speculate=4 --parallel "pipeline=$n"
     ok "pipeline of $n, all kernels, drafts: the text of one process" cmp -s "$tmp/alone" "$tmp/out"
 done
+ranks 4 "$tenon" run $model "$text" -n 4 --kernels=npu_fused_moe --parallel pipeline # the first layer has no experts
+ok 'a kernel whose sites other ranks have' sh -c "[ $? = 0 ] && grep -q 'no site of the layers that this rank has' $tmp/err"
+ranks 2 "$tenon" run $model "$text" -n 4 --kernels=cpu_delta_rule --parallel pipeline
+ok 'a kernel that no rank has a site for' ended 3 $? 'takes no site of this model'
 ranks 5 "$tenon" run $model "$text" -n 4 --parallel pipeline
 ok 'more ranks than layers' ended 2 $? 'num_hidden_layers is 4' 'at most 4 ranks'
 "$tenon" perplexity $model models/demo/heldout.txt -q >"$tmp/alone" 2>/dev/null

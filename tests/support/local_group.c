@@ -1,5 +1,6 @@
 #include "local_group.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -41,25 +42,30 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The i-th look was in vain. */
+static tn_status rest(int i, double until, tn_error *err)
+{
+    if (i < 100)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, 20000}, NULL);
+    return i % 1000 == 999 && now() > until ? tn_fail(err, TN_E_KERNEL, "local group", "a rank did not answer") : TN_OK;
+}
+
 /* Until all ranks are here. */
 static tn_status meet(local_group *g, bool idle, tn_error *err)
 {
     int round = atomic_load(&g->round);
-    double until = now() + PATIENCE;
+    double until = idle ? INFINITY : now() + PATIENCE;
     if (atomic_fetch_add(&g->arrived, 1) == g->ranks - 1) {
         atomic_store(&g->arrived, 0);
         atomic_fetch_add(&g->round, 1);
         return TN_OK;
     }
-    for (int i = 0; atomic_load(&g->round) == round; i++) {
-        if (i < 100)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){0, 20000}, NULL);
-        if (!idle && i % 1000 == 999 && now() > until)
-            return tn_fail(err, TN_E_KERNEL, "local group", "a rank did not answer");
-    }
-    return TN_OK;
+    tn_status status = TN_OK;
+    for (int i = 0; atomic_load(&g->round) == round && status == TN_OK; i++)
+        status = rest(i, until, err);
+    return status;
 }
 
 static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *err)
@@ -110,15 +116,10 @@ static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error
 static tn_status await(atomic_int *full, int wanted, tn_error *err)
 {
     double until = now() + PATIENCE;
-    for (int i = 0; atomic_load(full) != wanted; i++) {
-        if (i < 100)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){0, 20000}, NULL);
-        if (i % 1000 == 999 && now() > until)
-            return tn_fail(err, TN_E_KERNEL, "local group", "a rank did not answer");
-    }
-    return TN_OK;
+    tn_status status = TN_OK;
+    for (int i = 0; atomic_load(full) != wanted && status == TN_OK; i++)
+        status = rest(i, until, err);
+    return status;
 }
 
 static tn_status pass(void *self, int32_t from, int32_t to, void *data, int64_t bytes, tn_error *err)

@@ -52,8 +52,7 @@ static void breathe(double waited, bool idle)
     nanosleep(&(struct timespec){0, (long)(pause * 1e9)}, NULL);
 }
 
-/* ---- signs of life ------------------------------------------------------------------------------------------------
- */
+/* ---- signs of life ------------------------------------------------------------------------------ */
 
 static const char SIGN = 's', LAST_SIGN = 'l';
 
@@ -146,8 +145,7 @@ static void end_signs(end *e)
     pthread_mutex_destroy(&e->calls);
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes --------------------------------------------------------------------------------------- */
 
 /* Until all 2 ranks requests are done. Where nobody looked for a second this process, or its machine, stood still:
  * nobody waited in vain then. */
