@@ -91,7 +91,7 @@ static int64_t differing(const float *a, const float *b, int64_t count)
 /* Has the model, by its own account, fewer layers than there are ranks, or some that must stay together? */
 static bool has_few(const golden *g, const tn_model *m, int32_t ranks)
 {
-    char path[4096];
+    char path[sizeof g->model + sizeof "/config.json"];
     tn_model_info info = {.size = sizeof info};
     snprintf(path, sizeof path, "%s/config.json", g->model);
     json_t *config = json_load_file(path, 0, NULL), *text = json_object_get(config, "text_config");
