@@ -144,7 +144,10 @@ void mapped_forget(const void *data, size_t bytes)
 {
     uintptr_t first = ((uintptr_t)data + page_size - 1) & ~(page_size - 1);
     uintptr_t end = ((uintptr_t)data + bytes) & ~(page_size - 1);
-    if (first < end)
+    const mapped *m = atomic_load(&all);
+    while (m && (first < atomic_load(&m->start) || end > atomic_load(&m->start) + atomic_load(&m->size)))
+        m = m->next;
+    if (m && first < end)
         madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
 }
 

@@ -16,8 +16,8 @@ void mapped_close(mapped *map);
 
 const void *mapped_data(const mapped *map);
 
-/* These bytes of a mapping were copied: whole pages of them leave this process's memory, and come back where they are
- * read once more. */
+/* These bytes were copied, of a mapping that is never written to: whole pages of them leave this process's memory, and
+ * come back where they are read once more. Bytes that lie in no mapping stay. */
 void mapped_forget(const void *data, size_t bytes);
 
 /* TN_E_INPUT, naming the file, where it was cut short or changed in place since it was mapped: what was computed from

@@ -1,6 +1,7 @@
 /* Modules, sites and their tensors, taken from a checkpoint. What they are called is said in models. */
 #include "graph/build.h"
 
+#include "base/mapped.h"
 #include "base/blocks.h"
 #include "base/convert.h"
 #include "base/tensor.h"
@@ -321,11 +322,15 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
                   int32_t ndim, const int64_t *shape, tn_tensor *out)
 {
     bool again = shards_used(b->weights, full, TN_DTYPE_NONE);
-    b->done_bytes += again ? 0 : (int64_t)tn_dtype_bytes(out->dtype, tn_tensor_count(out));
+    const void *file = out->data;
+    size_t bytes = tn_dtype_bytes(out->dtype, tn_tensor_count(out));
+    b->done_bytes += again ? 0 : (int64_t)bytes;
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
     else if (!bring(b, full, dtype, form, out) || (form->ranges && !take_ranges(b, full, dtype, form->ranges, out)))
         return false;
+    if ((const char *)out->data < (const char *)file || (const char *)out->data >= (const char *)file + bytes)
+        mapped_forget(file, bytes); /* all of it was copied                                              */
     shards_take(b->weights, full, out->data, form->turned || form->ranges ? TN_DTYPE_NONE : out->dtype);
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
         build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");

@@ -156,30 +156,62 @@ START_TEST(a_model_says_which_file)
 }
 END_TEST
 
-/* Which pages of it are in this process's memory: whole ones leave it, and come back as they were. */
+/* KiB of a file that are in this process's memory, of its first mapping; -1: it is not mapped. */
+static long resident(const char *path)
+{
+    char line[512];
+    long kb = -1;
+    bool here = false;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof line, maps)) {
+        here = here || strstr(line, path);
+        if (here && kb < 0)
+            sscanf(line, "Rss: %ld", &kb);
+    }
+    fclose(maps);
+    return kb;
+}
+
+/* Whole pages leave this process's memory, and come back as they were; what is no file's stays. */
 START_TEST(what_is_forgotten_comes_back)
 {
-    char *folder = tempdir_new(), *path = tempdir_at(folder, "file"), line[256];
+    char *folder = tempdir_new(), *path = tempdir_at(folder, "file");
     mapped *m = open_ones(path);
-    long resident[2] = {-1, -1};
-    for (int i = 0; i < 2; i++) {
-        ck_assert_uint_eq((size_t)sum_bytes(m), PAGES * page());
-        if (i == 1)
-            mapped_forget((const char *)mapped_data(m) + 1, (PAGES - 1) * page());
-        FILE *maps = fopen("/proc/self/smaps", "r");
-        ck_assert_ptr_nonnull(maps);
-        bool here = false;
-        while (fgets(line, sizeof line, maps)) {
-            here = here || strstr(line, path);
-            if (here && resident[i] < 0)
-                sscanf(line, "Rss: %ld", &resident[i]);
-        }
-        fclose(maps);
-    }
-    ck_assert_int_eq(resident[0], (long)(PAGES * page() / 1024));
-    ck_assert_int_eq(resident[1], (long)(2 * page() / 1024));
     ck_assert_uint_eq((size_t)sum_bytes(m), PAGES * page());
+    ck_assert_int_eq(resident(path), (long)(PAGES * page() / 1024));
+    mapped_forget((const char *)mapped_data(m) + 1, (PAGES - 1) * page());
+    ck_assert_int_eq(resident(path), (long)(2 * page() / 1024));
+    ck_assert_uint_eq((size_t)sum_bytes(m), PAGES * page());
+    char *own = malloc(PAGES * page());
+    ck_assert_ptr_nonnull(own);
+    memset(own, 7, PAGES * page());
+    mapped_forget(own, PAGES * page());
+    for (size_t i = 0; i < PAGES * page(); i++)
+        ck_assert_int_eq(own[i], 7);
+    free(own);
     mapped_close(m);
+}
+END_TEST
+
+/* Weights of another dtype are copies, and the file is not in memory beside them. */
+START_TEST(what_was_copied_is_forgotten)
+{
+    static const char *const dtypes[] = {"auto", "f32"};
+    char *path = realpath("models/demo/model.safetensors", NULL);
+    ck_assert_ptr_nonnull(path);
+    for (int i = 0; i < 2; i++) {
+        tn_model *model = test_model_open("models/demo", dtypes[i]);
+        tn_session *session = test_model_session(model, .context = 16);
+        const int64_t ids[] = {1, 2, 3};
+        tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 3, .ids = ids};
+        ck_assert_int_eq(tn_session_run(session, &batch, NULL, NULL), TN_OK);
+        ck_assert_int_ge(resident(path), i == 0 ? 2048 : 0);
+        ck_assert_int_le(resident(path), i == 0 ? 6144 : 512);
+        tn_session_free(session);
+        tn_model_close(model);
+    }
+    free(path);
 }
 END_TEST
 
@@ -187,6 +219,6 @@ int main(void)
 {
     TCase *cases = suite_open("mapped", 0);
     suite_add(cases, what_is_cut_off_reads_as_zeros, changes_in_place_are_seen, other_faults_go_where_they_went_before,
-              a_model_says_which_file, what_is_forgotten_comes_back);
+              a_model_says_which_file, what_is_forgotten_comes_back, what_was_copied_is_forgotten);
     return suite_run();
 }
