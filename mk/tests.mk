@@ -190,7 +190,7 @@ TOOL := $(BUILD)/tests
 FEWER := $(or $(SANITIZE),$(BRIEF))
 EVERY_MADE_UP := $(if $(BRIEF),12,$(if $(SANITIZE),4))
 # What TENON_CPU names: the same bits in any call, in every tier but the machine's own, which is tried without it.
-BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),avx512 avx2,$(if $(filter avx_vnni,$(CPU_FLAGS)),avx2)) c)
+BATCH_CPUS := $(if $(FEWER),,$(if $(filter avx512f,$(CPU_FLAGS)),$(if $(filter avx512_fp16,$(CPU_FLAGS)),avx512bf16) avx512 avx2,$(if $(filter avx_vnni,$(CPU_FLAGS)),avx2)) c)
 # In plain C and under the sanitizers, which are slow, and in BRIEF: models of several kinds of mixers, norms and experts.
 SOME_MODELS := $(addprefix tests/data/models/,llama bloom qwen3_moe qwen3_next deepseek_v3 gpt_oss mamba2 lfm2_moe)
 # Of each way of keeping what came before: keys, rings, states, both, chosen ones, frequencies that follow the length. Under the

@@ -20,6 +20,7 @@ void cpu_flags_caps(char *text, size_t size);
 typedef struct cpu_words {
     uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax;
     uint64_t xcr0;
+    bool intel; /* the maker's name                                                               */
 } cpu_words;
 
 /* The instruction sets of an x86 processor whose registers the system saves. TN_CPU_AMX_BF16: once the system has

@@ -34,8 +34,10 @@ TN_API int32_t tn_thread_count(void);
 #define TN_CPU_AVX512_VNNI (UINT64_C(1) << 5)
 #define TN_CPU_NEON (UINT64_C(1) << 6)
 #define TN_CPU_AVX_VNNI (UINT64_C(1) << 7) /* of 256 bits */
+/* Beside TN_CPU_AVX512_BF16: its dot products take as long as multiply-adds of twice as many numbers in f32 do. */
+#define TN_CPU_SLOW_BF16 (UINT64_C(1) << 8)
 
-/* What processor and operating system offer, less what TENON_CPU=c|avx2|avx512|avx512bf16|... takes
+/* What processor and operating system offer (and TN_CPU_SLOW_BF16, unless TENON_CPU is set), less what TENON_CPU=c|avx2|avx512|avx512bf16|... takes
  * away. The same during the life of the process. [any thread] */
 TN_API uint64_t tn_cpu_flags(void);
 

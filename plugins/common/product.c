@@ -274,17 +274,17 @@ void product_init_c(product_kernels *kernels)
  * the most tokens of one. */
 /* clang-format off */
 static const product_variant variants[] = {
-/*   name          dtypes            processor                      native   dots rows lanes tiles    stretch block copies copied functions */
+/*   name          dtypes            processor                      unless            native   dots rows lanes tiles    stretch block copies copied functions */
 #if defined(__x86_64__)
-    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 4,   32,  16, 16, 32, 32, 1024, 512, 256, 512, product_init_amx},
-    {"avx512bf16", BF16,             AVX512_BF16,                   TN_BF16, 8,   8,   8,  16, 32, 40, 1024, 256, 0, 0, product_init_avx512bf16},
-    {"avx512",     BF16 | F16,       AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, 512,  256, 0, 0, product_init_avx512},
-    {"avx512",     F32,              AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, 512,  256, 0, 0, product_init_avx512},
-    {"avx2",       F32 | BF16 | F16, TN_CPU_AVX2,                   TN_F32,  8,   4,   8,  8,  24, 24, 512,  256, 0, 0, product_init_avx2},
+    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, 0,                TN_BF16, 4,   32,  16, 16, 32, 32, 1024, 512, 256, 512, product_init_amx},
+    {"avx512bf16", BF16,             AVX512_BF16,                   TN_CPU_SLOW_BF16, TN_BF16, 8,   8,   8,  16, 32, 40, 1024, 256, 0, 0, product_init_avx512bf16},
+    {"avx512",     BF16 | F16,       AVX512,                        0,                TN_F32,  8,   8,   8,  16, 32, 40, 512,  256, 0, 0, product_init_avx512},
+    {"avx512",     F32,              AVX512,                        0,                TN_F32,  8,   8,   8,  16, 32, 40, 512,  256, 0, 0, product_init_avx512},
+    {"avx2",       F32 | BF16 | F16, TN_CPU_AVX2,                   0,                TN_F32,  8,   4,   8,  8,  24, 24, 512,  256, 0, 0, product_init_avx2},
 #elif defined(__aarch64__)
-    {"neon",       F32 | BF16 | F16, TN_CPU_NEON,                   TN_F32,  8,   8,   4,  4,  12, 12, 512,  256, 0, 0, product_init_neon},
+    {"neon",       F32 | BF16 | F16, TN_CPU_NEON,                   0,                TN_F32,  8,   8,   4,  4,  12, 12, 512,  256, 0, 0, product_init_neon},
 #endif
-    {"c",          F32 | BF16 | F16, 0,                             TN_F32,  8,   8,   8,  8,  16, 16, 512,  256, 0, 0, product_init_c},
+    {"c",          F32 | BF16 | F16, 0,                             0,                TN_F32,  8,   8,   8,  8,  16, 16, 512,  256, 0, 0, product_init_c},
 };
 /* clang-format on */
 
@@ -292,7 +292,7 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 static bool variant_fits(const product_variant *v, tn_dtype dtype, uint64_t cpu_flags)
 {
-    return (v->dtypes & TN_TAKES(dtype)) && !(v->processor & ~cpu_flags);
+    return (v->dtypes & TN_TAKES(dtype)) && !(v->processor & ~cpu_flags) && !(v->unless & cpu_flags);
 }
 
 product_choice product_choose(tn_dtype dtype, int64_t tokens, uint64_t cpu_flags)

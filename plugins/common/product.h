@@ -99,6 +99,7 @@ typedef struct product_variant {
     const char *name;
     uint64_t dtypes;     /* TN_TAKES of activations and weights in memory                          */
     uint64_t processor;  /* TN_CPU flags, all of them                                              */
+    uint64_t unless;     /* and none of these                                                      */
     tn_dtype native;     /* of panels and of rows given to tiles: TN_F32 or, with dot products, TN_BF16 */
     int32_t few_tokens;  /* up to so many are faster by dots than by tiles; <= PRODUCT_FEW_TOKENS  */
     int32_t rows;        /* weight rows of a tile; in tile_glu the first half gates, the others ups */

@@ -124,6 +124,28 @@ VEC_INLINE void dots_line_f32(const char *const *row, tn_dtype dtype, const void
         dots_turned(row, dtype, x, i, end - i, tokens, sums);
 }
 
+/* bf16 is turned as words of two neighbours, half as many as there are numbers; each word's are added in their order. */
+VEC_INLINE void dots_line_bf16(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
+                               int tokens, vec *sums)
+{
+    int64_t end = i + n;
+    for (; i + PACK <= end; i += PACK) {
+        vec block[VEC_LANES];
+        for (int r = 0; r < VEC_LANES; r++)
+            block[r] = vec_load(row[r] + 2 * i, TN_F32);
+        vec_transpose(block);
+        DOTS_UNROLLED
+        for (int e = 0; e < VEC_LANES; e++) {
+            const pack w = pack_of_pairs(block[e]);
+            for (int t = 0; t < tokens; t++) {
+                const float *at = (const float *)x[t] + i + 2 * e;
+                sums[t] = vec_fma(w.b, vec_set(at[1]), vec_fma(w.a, vec_set(at[0]), sums[t]));
+            }
+        }
+    }
+    dots_line_f32(row, dtype, x, i, end - i, tokens, sums);
+}
+
 static inline void dots_f32(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
     dots_of(dots_line_f32, block, TN_F32, k, x, tokens, sums);
@@ -132,7 +154,7 @@ static inline void dots_f32(const product_block *block, int64_t k, const void *c
 static inline void dots_from_bf16(const product_block *block, int64_t k, const void *const *x, int32_t tokens,
                                   float *sums)
 {
-    dots_of(dots_line_f32, block, TN_BF16, k, x, tokens, sums);
+    dots_of(dots_line_bf16, block, TN_BF16, k, x, tokens, sums);
 }
 
 static inline void dots_from_f16(const product_block *block, int64_t k, const void *const *x, int32_t tokens,

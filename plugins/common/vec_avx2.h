@@ -220,6 +220,11 @@ VEC_INLINE pack pack_of_words(__m256i words, tn_dtype dtype)
                   _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32((int)0xffff0000)))};
 }
 
+VEC_INLINE pack pack_of_pairs(vec words)
+{
+    return pack_of_words(_mm256_castps_si256(words), TN_BF16);
+}
+
 VEC_INLINE __m256i pack_to_words(pack x, tn_dtype dtype)
 {
     if (dtype != TN_BF16)

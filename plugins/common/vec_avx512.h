@@ -174,6 +174,12 @@ VEC_INLINE pack pack_of_bf16(__m512i words)
                   _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)))};
 }
 
+/* Of words of two neighbours each. */
+VEC_INLINE pack pack_of_pairs(vec words)
+{
+    return pack_of_bf16(_mm512_castps_si512(words));
+}
+
 VEC_INLINE __m512i pack_to_bf16_by_integers(pack x)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(vec_bf16_high(x.a), 16), vec_bf16_high(x.b));

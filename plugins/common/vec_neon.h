@@ -147,13 +147,18 @@ VEC_INLINE void vec_transpose(vec v[VEC_LANES])
 
 /* ---- packs: see vec_avx512.h ---- */
 
+VEC_INLINE pack pack_of_pairs(vec words)
+{
+    uint32x4_t pairs = vreinterpretq_u32_f32(words);
+    return (pack){vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16)),
+                  vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000)))};
+}
+
 VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
 {
     if (dtype != TN_BF16)
         return (pack){vec_load(p, dtype), vec_load(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype)};
-    uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p));
-    return (pack){vreinterpretq_f32_u32(vshlq_n_u32(words, 16)),
-                  vreinterpretq_f32_u32(vandq_u32(words, vdupq_n_u32(0xffff0000)))};
+    return pack_of_pairs(vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)p)));
 }
 
 VEC_INLINE void pack_store(char *p, tn_dtype dtype, pack x)

@@ -39,7 +39,7 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
     if (flags & TN_CPU_AVX512)
         attention_init_avx512(&layer.kernels);
     layer.precise = layer.kernels;
-    if (flags & TN_CPU_AVX512_BF16 && layer.dtype == TN_BF16)
+    if (flags & TN_CPU_AVX512_BF16 && !(flags & TN_CPU_SLOW_BF16) && layer.dtype == TN_BF16)
         attention_init_avx512bf16(&layer.kernels);
     if (flags & TN_CPU_AVX512_BF16 && flags & TN_CPU_AMX_BF16 && layer.dtype == TN_BF16)
         attention_init_amx(&layer.kernels);

@@ -302,6 +302,7 @@ START_TEST(tiers)
         ck_assert_uint_eq(cpu_flags_parse(names[i], TN_CPU_AVX2), expected & TN_CPU_AVX2);
         ck_assert_uint_eq(cpu_flags_parse(names[i], 0), 0);
     }
+    ck_assert_uint_eq(cpu_flags_parse("amx", x86 | TN_CPU_SLOW_BF16), x86);
     ck_assert_uint_eq(cpu_flags_parse("neon", TN_CPU_NEON), TN_CPU_NEON);
     ck_assert_uint_eq(cpu_flags_parse("c", TN_CPU_NEON), 0);
     ck_assert_uint_eq(cpu_flags_parse(NULL, x86), x86);
@@ -371,9 +372,14 @@ START_TEST(flags_of_cpuid)
         const cpu_words *w = &table[i].without;
         const cpu_words words = {full.leaf1_ecx & ~w->leaf1_ecx,     full.leaf7_ebx & ~w->leaf7_ebx,
                                  full.leaf7_ecx & ~w->leaf7_ecx,     full.leaf7_edx & ~w->leaf7_edx,
-                                 full.leaf7_1_eax & ~w->leaf7_1_eax, full.xcr0 & ~w->xcr0};
+                                 full.leaf7_1_eax & ~w->leaf7_1_eax, full.xcr0 & ~w->xcr0, false};
         ck_assert_msg(cpu_flags_x86(&words) == table[i].left, "row %zu: %llx", i,
                       (unsigned long long)cpu_flags_x86(&words));
+        cpu_words intel = words;
+        const uint64_t both = TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16;
+        intel.intel = true;
+        ck_assert_uint_eq(cpu_flags_x86(&intel),
+                          table[i].left | ((table[i].left & both) == both ? TN_CPU_SLOW_BF16 : 0));
     }
 }
 END_TEST
@@ -382,7 +388,7 @@ START_TEST(emulated_flags_are_added)
 {
     uint64_t flags = tn_cpu_flags();
     cpu_flags_emulate(TN_CPU_AMX_BF16);
-    ck_assert_uint_eq(tn_cpu_flags(), flags | TN_CPU_AMX_BF16);
+    ck_assert_uint_eq(tn_cpu_flags(), (flags & ~TN_CPU_SLOW_BF16) | TN_CPU_AMX_BF16);
     cpu_flags_restrict(TN_CPU_AVX2);
     ck_assert_uint_eq(tn_cpu_flags(), flags & TN_CPU_AVX2);
 }

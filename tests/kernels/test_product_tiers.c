@@ -43,6 +43,7 @@ static const tier tiers[] = {
     {AVX512 | TN_CPU_AVX512_FP16, "avx512", "avx512", "avx512"},
     {BF16, "avx512", "avx512bf16", "avx512"},
     {BF16 | TN_CPU_AVX512_FP16, "avx512", "avx512bf16", "avx512"},
+    {BF16 | TN_CPU_AVX512_FP16 | TN_CPU_SLOW_BF16, "avx512", "avx512", "avx512"},
     {BF16 | TN_CPU_AMX_BF16, "avx512", "amx", "avx512"},
     {BF16 | TN_CPU_AVX512_VNNI | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16, "avx512", "amx", "avx512"},
     /* A tier without one that it builds on is not taken. */
