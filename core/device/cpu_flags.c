@@ -44,7 +44,7 @@ uint64_t cpu_flags_x86(const cpu_words *w)
     if (bit(w->leaf7_edx, 23))
         flags |= TN_CPU_AVX512_FP16;
     /* Intel's cores with FP16 begin a bf16 dot product of 512 bits in every second cycle, and two f32 multiply-adds in
-     * each (measured on model 207). Those before them begin two, AMD's one. */
+     * each (measured on model 207); AMD's begin one dot product in each. */
     if (w->intel && flags & TN_CPU_AVX512_FP16 && flags & TN_CPU_AVX512_BF16)
         flags |= TN_CPU_SLOW_BF16;
     if (bit(w->leaf7_edx, 24) && bit(w->leaf7_edx, 22) && (w->xcr0 & XCR0_AMX) == XCR0_AMX) /* AMX-TILE AMX-BF16 */

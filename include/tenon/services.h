@@ -37,8 +37,8 @@ TN_API int32_t tn_thread_count(void);
 /* Beside TN_CPU_AVX512_BF16: its dot products take as long as multiply-adds of twice as many numbers in f32 do. */
 #define TN_CPU_SLOW_BF16 (UINT64_C(1) << 8)
 
-/* What processor and operating system offer (and TN_CPU_SLOW_BF16, unless TENON_CPU is set), less what TENON_CPU=c|avx2|avx512|avx512bf16|... takes
- * away. The same during the life of the process. [any thread] */
+/* What processor and operating system offer, less what TENON_CPU=c|avx2|avx512|avx512bf16|... takes
+ * away, and TN_CPU_SLOW_BF16 with it. The same during the life of the process. [any thread] */
 TN_API uint64_t tn_cpu_flags(void);
 
 #ifdef __cplusplus

@@ -124,7 +124,8 @@ VEC_INLINE void dots_line_f32(const char *const *row, tn_dtype dtype, const void
         dots_turned(row, dtype, x, i, end - i, tokens, sums);
 }
 
-/* bf16 is turned as words of two neighbours, half as many as there are numbers; each word's are added in their order. */
+/* bf16 is turned as words of two neighbours, half as many as there are numbers; each word's are added in their order.
+ */
 VEC_INLINE void dots_line_bf16(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
                                int tokens, vec *sums)
 {

@@ -111,7 +111,24 @@ static bool choose_queries(attention_job *job)
     job->tokens = end - first;
     job->first_span = high < 0 ? 0 : low / ATTENTION_SPAN;
     job->spans = high < 0 ? 1 : high / ATTENTION_SPAN - job->first_span + 1;
+    job->positions = high < 0 ? 1 : high - low + 1;
     return end > 0;
+}
+
+/* Into how many groups the heads of a job of few rows are cut. Heads that lie side by side are read side by side: as
+ * few groups as leave no thread waiting for a sixth of the time, where whole spans are the large items. */
+static int64_t head_groups(const attention_job *job)
+{
+    double threads = (double)job->layer->threads, all = fmax(1, (double)job->positions / ATTENTION_SPAN);
+    int64_t groups = 1;
+    if (job->pieces == 1)
+        all = 1;
+    for (; groups < job->layer->kv_heads; groups++) {
+        double items = (double)(groups * job->batch);
+        if (ceil(floor(all) * items / threads) * threads <= 1.2 * all * items)
+            break;
+    }
+    return groups;
 }
 
 /* However a job is cut, a row's sums are formed in the same order. Keys are cut where there are few rows. */
@@ -124,10 +141,10 @@ static void divide(attention_job *job)
     job->item_rows = job->few ? job->rows : rows_of_item(layer);
     job->parts = (job->rows + job->item_rows - 1) / job->item_rows;
     bool room = job->spans <= partial_rows(layer) / most(1, heads * job->rows);
-    job->pieces = job->parts == 1 && heads < wanted && room ? job->spans : 1;
-    /* Heads that lie side by side are read side by side. */
     bool beside = job->few && job->k->stride[2] < job->k->stride[1];
-    job->item_heads = beside ? least(layer->kv_heads, most(1, heads * job->pieces / wanted)) : 1;
+    job->pieces = job->parts == 1 && (beside || heads < wanted) && room ? job->spans : 1;
+    int64_t groups = beside ? head_groups(job) : layer->kv_heads;
+    job->item_heads = (layer->kv_heads + groups - 1) / groups;
     job->head_items = (layer->kv_heads + job->item_heads - 1) / job->item_heads;
 }
 

@@ -12,7 +12,7 @@ typedef struct attention_job {
     int64_t batch, first_token, tokens, rows; /* rows of a key/value head                            */
     int64_t item_rows, parts;                 /* rows of an item, items of the rows                  */
     int64_t item_heads, head_items;           /* heads of an item: more than one where rows are few  */
-    int64_t first_span, spans;                /* that queries see                                    */
+    int64_t first_span, spans, positions;     /* that queries see                                    */
     int64_t pieces;                           /* 1, or spans, which are joined in the end            */
     bool few;
     int64_t small;  /* queries at positions before this are rounded as eager rounds them             */

@@ -370,9 +370,13 @@ START_TEST(flags_of_cpuid)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const cpu_words *w = &table[i].without;
-        const cpu_words words = {full.leaf1_ecx & ~w->leaf1_ecx,     full.leaf7_ebx & ~w->leaf7_ebx,
-                                 full.leaf7_ecx & ~w->leaf7_ecx,     full.leaf7_edx & ~w->leaf7_edx,
-                                 full.leaf7_1_eax & ~w->leaf7_1_eax, full.xcr0 & ~w->xcr0, false};
+        const cpu_words words = {full.leaf1_ecx & ~w->leaf1_ecx,
+                                 full.leaf7_ebx & ~w->leaf7_ebx,
+                                 full.leaf7_ecx & ~w->leaf7_ecx,
+                                 full.leaf7_edx & ~w->leaf7_edx,
+                                 full.leaf7_1_eax & ~w->leaf7_1_eax,
+                                 full.xcr0 & ~w->xcr0,
+                                 false};
         ck_assert_msg(cpu_flags_x86(&words) == table[i].left, "row %zu: %llx", i,
                       (unsigned long long)cpu_flags_x86(&words));
         cpu_words intel = words;
