@@ -14,7 +14,7 @@ SETUP ?= yes
 DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
 BUILDS := $(filter-out help clean format uninstall dist deb deb-bare arm64 bare reproducible,$(or $(MAKECMDGOALS),all))
 # Who wants to run the program needs no test library.
-TESTED := $(filter-out all demo demo-train install python python-package,$(BUILDS))
+TESTED := $(filter-out all plugins demo demo-train install python python-package,$(BUILDS))
 ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
 $(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh $(if $(TESTED),,--no-tests) >&2 && echo ready)),,$(error packages are missing, see above))
 endif
@@ -99,7 +99,8 @@ PROGRAM := $(BUILD)/tenon
 
 SERVER := $(if $(SERVE_SRC),$(BUILD)/tenon-serve)
 
-all: $(LIB) $(PROGRAM) $(SERVER) $(PLUGINS) $(MPI_LIB) ## the library, the program and the plugins, in build/
+all: $(LIB) $(PROGRAM) $(SERVER) plugins ## the library, the program and the plugins, in build/
+plugins: $(PLUGINS) $(MPI_LIB) # a folder has that name, too
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -197,6 +198,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile mk/*.mk | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, LIBDIR, SYSCONFDIR, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo demo-train check check-without reproducible bare asan syntax tsan valgrind faults arm64 bench bench-kernels bench-peers bench-python bench-serve bench-train bench-tokenizers npu-count npu-try serve-py soak fuzz fuzzers coverage lint lint-tidy format install uninstall dist deb deb-bare clean help python python-package check-python
+.PHONY: all plugins tests demo demo-train check check-without reproducible bare asan syntax tsan valgrind faults arm64 bench bench-kernels bench-peers bench-python bench-serve bench-train bench-tokenizers npu-count npu-try serve-py soak fuzz fuzzers coverage lint lint-tidy format install uninstall dist deb deb-bare clean help python python-package check-python
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
