@@ -1,9 +1,9 @@
 /* Modules, sites and their tensors, taken from a checkpoint. What they are called is said in models. */
 #include "graph/build.h"
 
-#include "base/mapped.h"
 #include "base/blocks.h"
 #include "base/convert.h"
+#include "base/mapped.h"
 #include "base/tensor.h"
 #include "graph/elsewhere.h"
 #include "graph/lacks.h"

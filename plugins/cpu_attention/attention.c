@@ -119,10 +119,9 @@ static bool choose_queries(attention_job *job)
  * few groups as leave no thread waiting for a sixth of the time, where whole spans are the large items. */
 static int64_t head_groups(const attention_job *job)
 {
-    double threads = (double)job->layer->threads, all = fmax(1, (double)job->positions / ATTENTION_SPAN);
+    double threads = (double)job->layer->threads;
+    double all = job->pieces > 1 ? fmax(1, (double)job->positions / ATTENTION_SPAN) : 1;
     int64_t groups = 1;
-    if (job->pieces == 1)
-        all = 1;
     for (; groups < job->layer->kv_heads; groups++) {
         double items = (double)(groups * job->batch);
         if (ceil(floor(all) * items / threads) * threads <= 1.2 * all * items)
@@ -142,7 +141,7 @@ static void divide(attention_job *job)
     job->parts = (job->rows + job->item_rows - 1) / job->item_rows;
     bool room = job->spans <= partial_rows(layer) / most(1, heads * job->rows);
     bool beside = job->few && job->k->stride[2] < job->k->stride[1];
-    job->pieces = job->parts == 1 && (beside || heads < wanted) && room ? job->spans : 1;
+    job->pieces = job->parts == 1 && (beside ? job->batch : heads) < wanted && room ? job->spans : 1;
     int64_t groups = beside ? head_groups(job) : layer->kv_heads;
     job->item_heads = (layer->kv_heads + groups - 1) / groups;
     job->head_items = (layer->kv_heads + job->item_heads - 1) / job->item_heads;
