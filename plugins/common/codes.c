@@ -113,7 +113,7 @@ VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const flo
 
 static void init_c(codes_kernels *kernels)
 {
-    kernels->unpack = unpack;
+    *kernels = (codes_kernels){.unpack = unpack};
     init_ints(kernels);
 }
 

@@ -51,6 +51,23 @@ static inline int64_t ints_space(int64_t k)
 /* The matrix of a role (of expert `index`); declines what is not read, with the reason. */
 tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err);
 
+/* Products of many tokens: rows of a block, tokens of a tile. */
+enum { CODES_ROWS = 32, CODES_TOKENS = 6 };
+
+/* CODES_GROUP elements of a token, rounded. A tile of tokens has the first group of each, then the second ... */
+typedef struct many_token {
+    int8_t q[CODES_GROUP];
+    float factor;
+    float sum, halves[2]; /* of all, and of each sixteen, times the factor                         */
+    int32_t start;        /* -128 times the sum of q                                                */
+} many_token;
+
+/* Bytes of a block of rows as many_lay leaves it, a multiple of 64. */
+static inline int64_t many_laid_bytes(int64_t k)
+{
+    return CODES_ROWS * (k + k / CODES_GROUP * 16);
+}
+
 typedef struct codes_kernels {
     /* n elements of a row from `from` on, both multiples of CODES_GROUP, as f32 or rounded to bf16 or f16. */
     void (*unpack)(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out);
@@ -62,6 +79,22 @@ typedef struct codes_kernels {
     /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements; x: rounded rows. For INTS_DTYPES. */
     void (*ints)(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                  float *sums);
+
+    /* Products of many tokens with weights of many_dtypes; 0: this instruction set has none. */
+    uint64_t many_dtypes;
+
+    /* A token's groups, `step` bytes apart; false as in `round`. */
+    bool (*many_round)(const float *x, int64_t k, int64_t step, void *to);
+
+    /* rows <= CODES_ROWS rows of codes, in the order of many_multiply; laid has many_laid_bytes(k) bytes, aligned
+     * to 64.
+     */
+    void (*many_lay)(const codes *c, int64_t row, int32_t rows, int64_t k, void *laid);
+
+    /* sums[t * CODES_ROWS + r] = row r . x[t] for r < rows, t < width <= CODES_TOKENS; the other sums of the block are
+     * anything. */
+    void (*many_multiply)(const codes *c, const void *laid, int32_t rows, int64_t k, const many_token *x, int32_t width,
+                          float *sums);
 } codes_kernels;
 
 /* x becomes what rounding it to row has left. */

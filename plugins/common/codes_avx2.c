@@ -8,10 +8,16 @@ VEC_INLINE __m256i quads_of(__m256i a, __m256i b)
     return _mm256_madd_epi16(low, _mm256_set1_epi16(1));
 }
 
-#include "codes_ints.h"
+VEC_INLINE bytes quads_add(bytes sums, bytes codes, bytes x)
+{
+    return _mm256_add_epi32(sums, quads_of(codes, x));
+}
+
+#include "codes_many.h"
 
 void codes_init_avx2(codes_kernels *kernels)
 {
     kernels->unpack = unpack;
     init_ints(kernels);
+    init_many(kernels, MANY_DTYPES & MANY_POSITIVE); /* codes from 128 on would leave the range of two products */
 }

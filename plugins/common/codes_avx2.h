@@ -96,7 +96,32 @@ VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), a);
 }
 
+VEC_INLINE bytes bytes_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+
+/* Each byte plus 128. */
+VEC_INLINE bytes bytes_flip(bytes a)
+{
+    return _mm256_xor_si256(a, _mm256_set1_epi8(-128));
+}
+
+/* The same four bytes again and again. */
+VEC_INLINE bytes bytes_four(const void *p)
+{
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return _mm256_set1_epi32(word);
+}
+
+/* Sums of four products of unsigned and signed bytes each; the same, added to others (quads_add). */
 VEC_INLINE __m256i quads_of(__m256i a, __m256i b);
+
+VEC_INLINE vec vec_of_quads(bytes sums)
+{
+    return _mm256_cvtepi32_ps(sums);
+}
 
 /* sum += the products of codes and x, those of each sixteen times s[i], s[i + 1] ...; without `halves` the factors of
  * a group are equal. Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */

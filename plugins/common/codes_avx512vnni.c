@@ -91,9 +91,38 @@ VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const flo
     return vec_fma(_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), a, b)), factor, sum);
 }
 
-#include "codes_ints.h"
+/* As in codes_avx2.h. */
+VEC_INLINE bytes bytes_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+VEC_INLINE bytes bytes_flip(bytes a)
+{
+    return _mm512_xor_si512(a, _mm512_set1_epi8(-128));
+}
+
+VEC_INLINE bytes bytes_four(const void *p)
+{
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return _mm512_set1_epi32(word);
+}
+
+VEC_INLINE bytes quads_add(bytes sums, bytes codes, bytes x)
+{
+    return _mm512_dpbusd_epi32(sums, codes, x);
+}
+
+VEC_INLINE vec vec_of_quads(bytes a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+#include "codes_many.h"
 
 void codes_init_avx512vnni(codes_kernels *kernels)
 {
     init_ints(kernels);
+    init_many(kernels, MANY_DTYPES);
 }

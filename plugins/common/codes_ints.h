@@ -48,22 +48,34 @@ VEC_INLINE float largest_of(const float *x)
     return value;
 }
 
+/* CODES_GROUP numbers to the nearest multiples of their factor, and the sums of each sixteen; false: not all of them
+ * are finite, or products might not be. */
+VEC_INLINE bool round_group(const float *x, int8_t *q, float *factor, int sums[2])
+{
+    float d = largest_of(x) / 127.0f, inverse = 1.0f / (d > 0x1p-126f ? d : 0x1p-126f);
+    if (!(d < 0x1p120f))
+        return false;
+    for (int i = 0; i < CODES_GROUP; i++) { /* to the nearest: what is added rounds to whole numbers */
+        float rounded = (x[i] * inverse + 0x1.8p23f) - 0x1.8p23f;
+        q[i] = (int8_t)(int)rounded;
+    }
+    sums[0] = sums[1] = 0;
+    for (int i = 0; i < CODES_GROUP; i++)
+        sums[i / 16] += q[i];
+    *factor = d;
+    return true;
+}
+
 static bool ints_round(const float *x, int64_t k, void *row)
 {
     int8_t *q = row;
     float *factor = (float *)(void *)((char *)row + ints_bytes(k)), *sum = factor + ints_parts(k);
     memset(factor, 0, 2 * sizeof *factor * (size_t)ints_parts(k));
-    for (int64_t from = 0; from < k; from += CODES_GROUP, x += CODES_GROUP, q += CODES_GROUP) {
-        float d = largest_of(x) / 127.0f, inverse = 1.0f / (d > 0x1p-126f ? d : 0x1p-126f);
-        int sums[2] = {0, 0};
-        if (!(d < 0x1p120f))
+    for (int64_t from = 0; from < k; from += CODES_GROUP) {
+        int sums[2];
+        float d;
+        if (!round_group(x + from, q + from, &d, sums))
             return false;
-        for (int i = 0; i < CODES_GROUP; i++) { /* to the nearest: what is added rounds to whole numbers */
-            float rounded = (x[i] * inverse + 0x1.8p23f) - 0x1.8p23f;
-            q[i] = (int8_t)(int)rounded;
-        }
-        for (int i = 0; i < CODES_GROUP; i++)
-            sums[i / 16] += q[i];
         for (int i = 0; i < 2; i++) {
             factor[from / 16 + i] = d;
             sum[from / 16 + i] = d * (float)sums[i];

@@ -10,6 +10,7 @@ VEC_INLINE float half_value(const char *p)
 {
     uint16_t half;
     memcpy(&half, p, sizeof half);
+    half = (half & 0x7fff) > 0x7c00 ? 0x7e00 : half; /* a NaN that rounding to bf16 leaves one */
     return _cvtsh_ss(half);
 }
 

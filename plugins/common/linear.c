@@ -8,7 +8,7 @@
 typedef struct linear_memory {
     char *panel;
     char *thread;
-    size_t x_rows, y_rows, native, product, strip, rounded; /* within one thread's memory                      */
+    size_t x_rows, y_rows, native, product, strip, rounded, laid; /* within one thread's memory                */
     size_t thread_size, total;
 } linear_memory;
 
@@ -16,6 +16,7 @@ typedef struct linear_run {
     const linear_layer *layer;
     const tn_tensor *x, *y;
     int64_t tokens, begin, end; /* of many tokens: rows of weights of this region                           */
+    atomic_llong wild;          /* of the last block with tokens that cannot be rounded: its number, from 1 on */
     linear_memory memory;
     product_queue rows[2]; /* of this block and of the next                                            */
 } linear_run;
@@ -28,6 +29,9 @@ static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
+
+/* Tokens from which rows of codes are laid for many, where they are. */
+enum { MANY_FROM = 5 };
 
 /* Rows that are unpacked at once: whole tiles, and whole blocks of dots. */
 enum { STRIP = 32 };
@@ -45,6 +49,24 @@ static int64_t block_tokens(const linear_layer *layer)
     return least(layer->max_tokens, layer->kernels.variant->block);
 }
 
+/* Many tokens are rounded, and multiplied as integers, too. AMX multiplies bf16 as fast. */
+static bool many_ints(const linear_layer *layer)
+{
+    return layer->terms == 1 && layer->unpacks.many_dtypes >> layer->codes.dtype & 1 &&
+           !(layer->kernels.variant->processor & TN_CPU_AMX_BF16);
+}
+
+/* Tokens of a call that meet rows of weights one by one. */
+static int64_t few_limit(const linear_layer *layer)
+{
+    return many_ints(layer) ? MANY_FROM - 1 : layer->kernels.variant->few_tokens;
+}
+
+static int64_t groups_of(const linear_layer *layer)
+{
+    return layer->in / CODES_GROUP;
+}
+
 /* scratch NULL: only the total counts. */
 static linear_memory layout(const linear_layer *layer, char *scratch)
 {
@@ -58,9 +80,12 @@ static linear_memory layout(const linear_layer *layer, char *scratch)
     m.product = scratch_take(&at, product_scratch_size(kernels, layer->in));
     m.strip = scratch_take(&at, layer->codes.dtype ? STRIP * (size_t)strip_space(layer) : 0);
     m.rounded = scratch_take(&at, (size_t)layer->terms * PRODUCT_FEW_TOKENS * (size_t)ints_space(layer->in));
+    m.laid = scratch_take(&at, many_ints(layer) ? (size_t)many_laid_bytes(layer->in) : 0);
     m.thread_size = at;
     at = 0;
-    size_t panel = scratch_take(&at, block * (size_t)product_panel_token(kernels, layer->in));
+    size_t panel_bytes = block * (size_t)product_panel_token(kernels, layer->in);
+    size_t rounded = many_ints(layer) ? block * (size_t)groups_of(layer) * sizeof(many_token) : 0;
+    size_t panel = scratch_take(&at, panel_bytes > rounded ? panel_bytes : rounded);
     size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
     if (scratch) {
@@ -197,6 +222,57 @@ static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_
     multiply_any(run, &tokens, begin, end, mine);
 }
 
+/* Where a token's first group is among n, and what lies from each to its next. */
+static many_token *rounded_token(const linear_run *run, int64_t t, int64_t n, int64_t *step)
+{
+    int64_t tile = t / CODES_TOKENS * CODES_TOKENS, width = least(CODES_TOKENS, n - tile);
+    *step = width * (int64_t)sizeof(many_token);
+    return (many_token *)(void *)run->memory.panel + tile * groups_of(run->layer) + t - tile;
+}
+
+/* A thread's share of block `number`; everyone gives the same answer: false where a token cannot be rounded. */
+static bool round_block(linear_run *run, const void *const *x, int64_t n, int64_t number, char *mine, int32_t thread,
+                        int32_t threads)
+{
+    const linear_layer *layer = run->layer;
+    float *wide = (float *)(void *)(mine + run->memory.strip);
+    int64_t begin, end, step;
+    product_share(n, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        many_token *to = rounded_token(run, t, n, &step);
+        layer->kernels.widen(x[t], layer->in, wide);
+        if (!layer->unpacks.many_round(wide, layer->in, step, to))
+            atomic_store_explicit(&run->wild, number, memory_order_relaxed);
+    }
+    product_wait(threads);
+    return atomic_load_explicit(&run->wild, memory_order_relaxed) != number;
+}
+
+/* Outputs begin .. end - 1 of n rounded tokens. */
+static void multiply_many_ints(const linear_run *run, int64_t n, int64_t begin, int64_t end, void *const *y, char *mine)
+{
+    const linear_layer *layer = run->layer;
+    const product_kernels *kernels = &layer->kernels;
+    char *laid = mine + run->memory.laid;
+    for (int64_t row = begin; row < end; row += CODES_ROWS) {
+        float sums[CODES_TOKENS * CODES_ROWS], bias[CODES_ROWS];
+        int32_t rows = (int32_t)least(CODES_ROWS, end - row);
+        const float *added = product_widen_bias(kernels, layer->weight.bias, row, rows, bias);
+        layer->unpacks.many_lay(&layer->codes, row, rows, layer->in, laid);
+        for (int64_t t = 0; t < n; t++) {
+            int64_t in_tile = t % CODES_TOKENS, step;
+            if (in_tile == 0)
+                layer->unpacks.many_multiply(&layer->codes, laid, rows, layer->in, rounded_token(run, t, n, &step),
+                                             (int32_t)least(CODES_TOKENS, n - t), sums);
+            for (int32_t r = 0; r < rows; r += PRODUCT_FEW_ROWS) {
+                const product_finish finish = {kernels->dtype, TN_ACT_LINEAR, added ? added + r : NULL};
+                kernels->row_out(sums + in_tile * CODES_ROWS + r, &finish, (int32_t)least(PRODUCT_FEW_ROWS, rows - r),
+                                 (char *)y[t] + (row + r) * product_element(kernels));
+            }
+        }
+    }
+}
+
 /* The queue of a block is emptied for the one after the next behind a barrier that everyone reaches only when done with
  * it. */
 static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t threads)
@@ -211,10 +287,15 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
         rows_of(run, first, n, mine, &x, &y);
         if (i > 0)
             product_wait(threads);
+        product_queue_reset(&run->rows[(i + 1) % 2], thread);
+        if (many_ints(layer) && round_block(run, x, n, i + 1, mine, thread, threads)) {
+            while (product_take_rows(&run->rows[i % 2], run->end - run->begin, threads, &begin, &end))
+                multiply_many_ints(run, n, run->begin + begin, run->begin + end, y, mine);
+            continue;
+        }
         product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
         product_pack(kernels, x, n, layer->in, begin, end, run->memory.panel);
         const linear_tokens tokens = {.panel = run->memory.panel, .count = n, .y = y};
-        product_queue_reset(&run->rows[(i + 1) % 2], thread);
         product_wait(threads);
         while (product_take_rows(&run->rows[i % 2], run->end - run->begin, threads, &begin, &end))
             multiply_any(run, &tokens, run->begin + begin, run->begin + end, mine);
@@ -225,7 +306,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 {
     linear_run *run = ctx;
     char *mine = run->memory.thread + (size_t)thread * run->memory.thread_size;
-    if (run->tokens <= run->layer->kernels.variant->few_tokens)
+    if (run->tokens <= few_limit(run->layer))
         few_tokens(run, mine, thread, threads);
     else
         many_tokens(run, mine, thread, threads);
@@ -236,7 +317,7 @@ void linear_forward(const linear_layer *layer, const tn_tensor *x, const tn_tens
     linear_run run = {.layer = layer, .x = x, .y = y, .tokens = product_tokens(x), .memory = layout(layer, scratch)};
     if (run.tokens == 0)
         return;
-    bool few = run.tokens <= layer->kernels.variant->few_tokens;
+    bool few = run.tokens <= few_limit(layer);
     for (run.end = 0; run.end < layer->out; run.begin = run.end) {
         run.end = few ? layer->out : least(run.begin + REGION_ROWS, layer->out);
         product_queue_reset(&run.rows[0], 0);

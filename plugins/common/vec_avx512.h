@@ -166,6 +166,46 @@ VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
         _mm256_mask_storeu_epi16(p, first, vec_narrow(a, dtype));
 }
 
+/* ---- turning ---- */
+
+/* Four rows of 16 words become 16 rows of four words: row t is 128-bit lane t / 4 of out[t % 4]. */
+VEC_INLINE void transpose_4x16(const __m512i v[4], __m512i out[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+    __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* 16 x 16 words, in place. */
+VEC_INLINE void transpose_16x16(__m512i v[16])
+{
+    __m512i q[16];
+    for (int i = 0; i < 4; i++)
+        transpose_4x16(v + 4 * i, q + 4 * i);
+    for (int j = 0; j < 4; j++) { /* q[4 * i + j] holds words 4i.. of rows j, 4 + j, 8 + j, 12 + j, one per lane */
+        __m512i a = _mm512_shuffle_i32x4(q[j], q[4 + j], 0x88), b = _mm512_shuffle_i32x4(q[j], q[4 + j], 0xdd);
+        __m512i c = _mm512_shuffle_i32x4(q[8 + j], q[12 + j], 0x88),
+                d = _mm512_shuffle_i32x4(q[8 + j], q[12 + j], 0xdd);
+        v[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+        v[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        v[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+        v[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+}
+
+VEC_INLINE void vec_transpose(vec v[VEC_LANES])
+{
+    __m512i w[VEC_LANES];
+    for (int i = 0; i < VEC_LANES; i++)
+        w[i] = _mm512_castps_si512(v[i]);
+    transpose_16x16(w);
+    for (int i = 0; i < VEC_LANES; i++)
+        v[i] = _mm512_castsi512_ps(w[i]);
+}
+
 /* ---- packs ---- */
 
 VEC_INLINE pack pack_of_bf16(__m512i words)

@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tenon/half.h>
@@ -16,7 +17,7 @@
 static const uint64_t tiers[] = {
     0, TN_CPU_AVX2, TN_CPU_AVX2 | TN_CPU_AVX_VNNI, AVX512, AVX512 | TN_CPU_AVX512_VNNI, TN_CPU_NEON};
 
-enum { TIERS = sizeof tiers / sizeof *tiers, ROWS = 9, COLUMNS = 544 };
+enum { TIERS = sizeof tiers / sizeof *tiers, ROWS = 37, FEW = 9, COLUMNS = 544 };
 
 /* Rows of anything: all scales, all codes; the types whose blocks are of 256 have 512 columns. */
 typedef struct drawn {
@@ -158,37 +159,92 @@ static void round_rows(const codes_kernels *kernels, rounded_rows *rows, int64_t
     }
 }
 
-/* Sums of the values with rounded tokens, in double: what is added in f32 goes through n / 8 + 16 additions at most,
- * and codes and what is taken from them apart may be larger than the values. */
+/* A sum of values with a rounded token, in double: what is added in f32 goes through n / 8 + 16 additions at most, and
+ * codes and what is taken from them apart may be larger than the values. */
+static void check_sum(double got, const float *w, const float *x, int64_t n, const char *what)
+{
+    double want = 0, size = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        want += (double)w[i] * (double)x[i];
+        largest = fabs((double)w[i]) > largest ? fabs((double)w[i]) : largest;
+        size += fabs((double)x[i]);
+    }
+    double bound = 4 * largest * size * 0x1p-24 * ((double)n / 8 + 16);
+    ck_assert_msg(fabs(got - want) <= bound || !isfinite(want) || !(largest * size < 1e36), "%s: %g, not %g", what, got,
+                  want);
+}
+
+static void open_drawn(const drawn *d, size_t tier, codes *c, codes_kernels *kernels)
+{
+    ck_assert(codes_open(c, &d->site, TN_ROLE_WEIGHT, 0, NULL) == TN_OK);
+    codes_kernels_init(kernels, tiers[tier]);
+}
+
 static void check_ints(tn_dtype dtype, size_t tier, bool zeros)
 {
     drawn *d = draw(dtype, tn_dtype_block_elements(dtype) > 2 ? 0 : 17, zeros);
     int64_t n = columns_of(dtype);
     static rounded_rows x;
     float sums[TOKENS * 16], w[COLUMNS];
+    char what[96];
     codes_kernels kernels;
     codes c;
-    ck_assert(codes_open(&c, &d->site, TN_ROLE_WEIGHT, 0, NULL) == TN_OK);
-    codes_kernels_init(&kernels, tiers[tier]);
+    open_drawn(d, tier, &c, &kernels);
     round_rows(&kernels, &x, n);
     for (int tokens = 1; tokens <= TOKENS; tokens++) {
-        kernels.ints(&c, 0, ROWS, n, x.rows, tokens, sums);
-        for (int row = 0; row < ROWS; row++) {
+        kernels.ints(&c, 0, FEW, n, x.rows, tokens, sums);
+        for (int row = 0; row < FEW; row++) {
             kernels.unpack(&c, row, 0, n, TN_F32, w);
             for (int t = 0; t < tokens; t++) {
-                double want = 0, size = 0, largest = 0, got = (double)sums[t * 16 + row];
-                for (int64_t i = 0; i < n; i++) {
-                    want += (double)w[i] * (double)x.x[t][i];
-                    largest = fabs((double)w[i]) > largest ? fabs((double)w[i]) : largest;
-                    size += fabs((double)x.x[t][i]);
-                }
-                double bound = 4 * largest * size * 0x1p-24 * ((double)n / 8 + 16);
-                ck_assert_msg(fabs(got - want) <= bound || !isfinite(want) || !(largest * size < 1e36),
-                              "%s, tier %zu, row %d, token %d of %d: %g, not %g", tn_dtype_name(dtype), tier, row, t,
-                              tokens, got, want);
+                snprintf(what, sizeof what, "%s, tier %zu, row %d, token %d of %d", tn_dtype_name(dtype), tier, row, t,
+                         tokens);
+                check_sum((double)sums[t * 16 + row], w, x.x[t], n, what);
             }
         }
     }
+    free(d);
+}
+
+/* Blocks and tiles of all sizes: right, and the same bits in each. */
+static void check_many(tn_dtype dtype, size_t tier, bool zeros)
+{
+    static _Alignas(64) char laid[CODES_ROWS * COLUMNS * 3 / 2];
+    static many_token token[CODES_TOKENS * COLUMNS / CODES_GROUP];
+    static rounded_rows x;
+    drawn *d = draw(dtype, tn_dtype_block_elements(dtype) > 2 ? 0 : 17, zeros);
+    int64_t n = columns_of(dtype);
+    float sums[CODES_TOKENS * CODES_ROWS], first[CODES_TOKENS][ROWS], w[COLUMNS];
+    char what[96];
+    codes_kernels kernels;
+    codes c;
+    open_drawn(d, tier, &c, &kernels);
+    ck_assert_int_le(many_laid_bytes(n), (int64_t)sizeof laid);
+    round_rows(&kernels, &x, n); /* what they are then is rounded to itself, nearly */
+    for (int width = CODES_TOKENS; width >= 1; width--)
+        for (int row = 0; row<ROWS; row += width> 3 ? CODES_ROWS : width) {
+            int rows = ROWS - row < CODES_ROWS ? ROWS - row : CODES_ROWS;
+            for (int t = 0; t < width; t++)
+                ck_assert(kernels.many_round(x.x[t], n, width * (int64_t)sizeof *token, token + t));
+            memset(laid, 0x7f, sizeof laid);
+            kernels.many_lay(&c, row, rows, n, laid);
+            kernels.many_multiply(&c, laid, rows, n, token, width, sums);
+            for (int i = 0; i < width * rows; i++) {
+                int t = i / rows, r = i % rows;
+                snprintf(what, sizeof what, "%s, tier %zu, row %d + %d, token %d of %d", tn_dtype_name(dtype), tier,
+                         row, r, t, width);
+                if (width == CODES_TOKENS) {
+                    float is[COLUMNS];
+                    for (int64_t j = 0; j < n; j++)
+                        is[j] = token[j / CODES_GROUP * width + t].factor *
+                                (float)token[j / CODES_GROUP * width + t].q[j % CODES_GROUP];
+                    kernels.unpack(&c, row + r, 0, n, TN_F32, w);
+                    check_sum((double)sums[t * CODES_ROWS + r], w, is, n, what);
+                    first[t][row + r] = sums[t * CODES_ROWS + r];
+                }
+                ck_assert_msg(memcmp(&sums[t * CODES_ROWS + r], &first[t][row + r], sizeof *sums) == 0,
+                              "%s: other bits", what);
+            }
+        }
     free(d);
 }
 
@@ -204,19 +260,35 @@ START_TEST(products_of_integers)
 }
 END_TEST
 
+START_TEST(products_of_many_tokens)
+{
+    for (size_t tier = 0; tier < TIERS; tier++) {
+        codes_kernels kernels;
+        codes_kernels_init(&kernels, tiers[tier]);
+        if (tiers[tier] & ~tn_cpu_flags())
+            continue;
+        for (int dtype = 1; dtype < TN_DTYPE_COUNT; dtype++)
+            if (kernels.many_dtypes >> dtype & 1)
+                check_many((tn_dtype)dtype, tier, dtype == TN_U4);
+    }
+}
+END_TEST
+
 START_TEST(what_is_not_finite_is_not_rounded)
 {
     float x[64] = {0};
     char row[1024];
     for (size_t tier = 0; tier < TIERS; tier++) {
         codes_kernels kernels;
+        many_token token[2];
         codes_kernels_init(&kernels, tiers[tier] & tn_cpu_flags());
-        x[40] = 1e-44f;
-        ck_assert(kernels.round(x, 64, row));
-        x[40] = INFINITY;
-        ck_assert(!kernels.round(x, 64, row));
-        x[40] = NAN;
-        ck_assert(!kernels.round(x, 64, row));
+        static const float last[] = {1e-44f, INFINITY, NAN};
+        for (int i = 0; i < 3; i++) {
+            x[40] = last[i];
+            ck_assert(kernels.round(x, 64, row) == (i == 0));
+            if (kernels.many_dtypes)
+                ck_assert(kernels.many_round(x, 64, sizeof *token, token) == (i == 0));
+        }
     }
 }
 END_TEST
@@ -224,7 +296,7 @@ END_TEST
 int main(void)
 {
     TCase *tc = suite_open("codes", 0);
-    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, products_of_integers,
+    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, products_of_integers, products_of_many_tokens,
               what_is_not_finite_is_not_rounded);
     return suite_run();
 }
