@@ -100,13 +100,43 @@ VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
     return a;
 }
 
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
+/* Sums of sixteen products each. */
+typedef struct quads {
+    int32_t sum[2];
+} quads;
+
+VEC_INLINE quads quads_dot(bytes code, bytes x, bool below)
 {
-    int sums[2] = {0, 0};
+    quads q = {{0, 0}};
     (void)below; /* what is not negative is below 128, too                                             */
     for (int j = 0; j < CODES_GROUP; j++)
-        sums[j / 16] += (int8_t)code.b[j] * (int8_t)x.b[j];
-    return sum + s[i] * (float)sums[0] + s[i + halves] * (float)sums[1];
+        q.sum[j / 16] += (int8_t)code.b[j] * (int8_t)x.b[j];
+    return q;
+}
+
+typedef int32_t ints_vec;
+
+VEC_INLINE void quads_turn(const quads q[VEC_LANES], ints_vec out[2])
+{
+    memcpy(out, q->sum, sizeof q->sum);
+}
+
+VEC_INLINE vec vec_of_ints(ints_vec a)
+{
+    return (vec)a;
+}
+
+typedef uint32_t words_vec;
+
+VEC_INLINE vec vec_of_halves(words_vec a)
+{
+    uint16_t half = (uint16_t)a;
+    return half_value((const char *)&half);
+}
+
+VEC_INLINE void vec_transpose(vec v[VEC_LANES])
+{
+    (void)v;
 }
 
 #include "codes_ints.h"
@@ -117,7 +147,7 @@ static void init_c(codes_kernels *kernels)
     init_ints(kernels);
 }
 
-#define INTS_TAKES(type, open, codes_of, size, below, halves, adds) TN_TAKES(type) |
+#define INTS_TAKES(type, turn, codes_of, size, below, halves, adds) TN_TAKES(type) |
 _Static_assert((INTS_TYPES(INTS_TAKES) 0) == INTS_DTYPES, "codes.h has the types");
 
 void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags)
@@ -189,12 +219,10 @@ tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index,
 
 /* ---- two terms ------------------------------------------------------------------------------------------------- */
 
-void codes_leave_rest(float *x, int64_t k, const void *row)
+void codes_leave_rest(float *x, int64_t k, const ints_group *rounded)
 {
-    const int8_t *q = row;
-    const float *factor = (const float *)(const void *)(q + ints_bytes(k));
     for (int64_t i = 0; i < k; i++)
-        x[i] -= factor[i / 16] * (float)q[i];
+        x[i] -= rounded[i / CODES_GROUP].factor * (float)rounded[i / CODES_GROUP].q[i % CODES_GROUP];
 }
 
 void codes_add_terms(float *sums, int64_t tokens)

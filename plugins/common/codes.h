@@ -31,21 +31,17 @@ typedef struct codes {
 /* Of these, those whose formats multiply with activations as they are: 8 bits of them would be too few. */
 #define INTS_FINE_DTYPES (TN_TAKES(TN_U4) | TN_TAKES(TN_I8) | TN_TAKES(TN_E2M1))
 
-/* A rounded row: its bytes, then the factor of each sixteen of them, then their sum times it; zeros behind the last
- * ones. */
-static inline int64_t ints_bytes(int64_t k)
-{
-    return (k + 63) / 64 * 64;
-}
-
-static inline int64_t ints_parts(int64_t k)
-{
-    return (k + 255) / 256 * 16;
-}
+/* CODES_GROUP activations, rounded to int8. */
+typedef struct ints_group {
+    int8_t q[CODES_GROUP];
+    float factor;
+    float sum, halves[2]; /* of all, and of each sixteen, times the factor                         */
+    int32_t start;        /* -128 times the sum of q                                                */
+} ints_group;
 
 static inline int64_t ints_space(int64_t k)
 {
-    return ints_bytes(k) + 2 * ints_parts(k) * (int64_t)sizeof(float);
+    return k / CODES_GROUP * (int64_t)sizeof(ints_group);
 }
 
 /* The matrix of a role (of expert `index`); declines what is not read, with the reason. */
@@ -53,14 +49,6 @@ tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index,
 
 /* Products of many tokens: rows of a block, tokens of a tile. */
 enum { CODES_ROWS = 32, CODES_TOKENS = 6 };
-
-/* CODES_GROUP elements of a token, rounded. A tile of tokens has the first group of each, then the second ... */
-typedef struct many_token {
-    int8_t q[CODES_GROUP];
-    float factor;
-    float sum, halves[2]; /* of all, and of each sixteen, times the factor                         */
-    int32_t start;        /* -128 times the sum of q                                                */
-} many_token;
 
 /* Bytes of a block of rows as many_lay leaves it, a multiple of 64. */
 static inline int64_t many_laid_bytes(int64_t k)
@@ -72,19 +60,18 @@ typedef struct codes_kernels {
     /* n elements of a row from `from` on, both multiples of CODES_GROUP, as f32 or rounded to bf16 or f16. */
     void (*unpack)(const codes *c, int64_t row, int64_t from, int64_t n, tn_dtype to, void *out);
 
-    /* k activations, a multiple of CODES_GROUP, rounded to int8, 32 to a factor; row has ints_space(k) bytes. False
-     * where some are no finite numbers, or so large that products might not be. */
-    bool (*round)(const float *x, int64_t k, void *row);
+    /* k activations, a multiple of CODES_GROUP, to groups that lie `step` bytes apart. False where some are no finite
+     * numbers, or so large that products might not be. */
+    bool (*round)(const float *x, int64_t k, int64_t step, void *to);
 
-    /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements; x: rounded rows. For INTS_DTYPES. */
-    void (*ints)(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+    /* sums[t * 16 + r] = row r . x[t] for r < rows <= 16, t < tokens; k elements; x: rounded tokens, their groups side
+     * by side. For INTS_DTYPES. */
+    void (*ints)(const codes *c, int64_t row, int32_t rows, int64_t k, const ints_group *const *x, int32_t tokens,
                  float *sums);
 
-    /* Products of many tokens with weights of many_dtypes; 0: this instruction set has none. */
+    /* The same, bit for bit, for many tokens, with weights of many_dtypes; 0: this instruction set has no such way. A
+     * tile of tokens has the first group of each, then the second ... */
     uint64_t many_dtypes;
-
-    /* A token's groups, `step` bytes apart; false as in `round`. */
-    bool (*many_round)(const float *x, int64_t k, int64_t step, void *to);
 
     /* rows <= CODES_ROWS rows of codes, in the order of many_multiply; laid has many_laid_bytes(k) bytes, aligned
      * to 64.
@@ -93,12 +80,12 @@ typedef struct codes_kernels {
 
     /* sums[t * CODES_ROWS + r] = row r . x[t] for r < rows, t < width <= CODES_TOKENS; the other sums of the block are
      * anything. */
-    void (*many_multiply)(const codes *c, const void *laid, int32_t rows, int64_t k, const many_token *x, int32_t width,
+    void (*many_multiply)(const codes *c, const void *laid, int32_t rows, int64_t k, const ints_group *x, int32_t width,
                           float *sums);
 } codes_kernels;
 
-/* x becomes what rounding it to row has left. */
-void codes_leave_rest(float *x, int64_t k, const void *row);
+/* x becomes what rounding it to groups side by side has left. */
+void codes_leave_rest(float *x, int64_t k, const ints_group *rounded);
 
 /* Sums of `ints` of two terms for each token become those of the tokens. */
 void codes_add_terms(float *sums, int64_t tokens);

@@ -2,13 +2,13 @@
 #include "codes_avx2.h"
 
 /* Sums of four products of unsigned and signed bytes each: 2 * 128 * 127 fits into 16 bits. */
-VEC_INLINE __m256i quads_of(__m256i a, __m256i b)
+VEC_INLINE quads quads_of(bytes a, bytes b)
 {
     __m256i low = _mm256_maddubs_epi16(a, b);
     return _mm256_madd_epi16(low, _mm256_set1_epi16(1));
 }
 
-VEC_INLINE bytes quads_add(bytes sums, bytes codes, bytes x)
+VEC_INLINE quads quads_add(quads sums, bytes codes, bytes x)
 {
     return _mm256_add_epi32(sums, quads_of(codes, x));
 }

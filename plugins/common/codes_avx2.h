@@ -101,12 +101,6 @@ VEC_INLINE bytes bytes_zero(void)
     return _mm256_setzero_si256();
 }
 
-/* Each byte plus 128. */
-VEC_INLINE bytes bytes_flip(bytes a)
-{
-    return _mm256_xor_si256(a, _mm256_set1_epi8(-128));
-}
-
 /* The same four bytes again and again. */
 VEC_INLINE bytes bytes_four(const void *p)
 {
@@ -115,21 +109,61 @@ VEC_INLINE bytes bytes_four(const void *p)
     return _mm256_set1_epi32(word);
 }
 
-/* Sums of four products of unsigned and signed bytes each; the same, added to others (quads_add). */
-VEC_INLINE __m256i quads_of(__m256i a, __m256i b);
+/* Sums of products of four columns each; of 16 columns, lanes are rows. */
+typedef __m256i quads;
+typedef int32_t ints_vec __attribute__((vector_size(32)));
 
-VEC_INLINE vec vec_of_quads(bytes sums)
+/* Sums of four products of unsigned and signed bytes each; the same, added to others (quads_add). */
+VEC_INLINE quads quads_of(bytes a, bytes b);
+
+/* Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */
+VEC_INLINE quads quads_dot(bytes code, bytes x, bool below)
 {
-    return _mm256_cvtepi32_ps(sums);
+    return quads_of(below ? _mm256_abs_epi8(code) : code, below ? _mm256_sign_epi8(x, code) : x);
 }
 
-/* sum += the products of codes and x, those of each sixteen times s[i], s[i + 1] ...; without `halves` the factors of
- * a group are equal. Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
+/* Four rows: each half of the result has sums of that half of theirs. */
+VEC_INLINE quads quads_sum_four(const quads q[4])
 {
-    __m256i a = below ? _mm256_abs_epi8(code) : code, b = below ? _mm256_sign_epi8(x, code) : x;
-    vec factor = halves ? _mm256_set_m128(_mm_set1_ps(s[i + 1]), _mm_set1_ps(s[i])) : vec_set(s[i]);
-    return vec_fma(_mm256_cvtepi32_ps(quads_of(a, b)), factor, sum);
+    quads a = _mm256_add_epi32(_mm256_unpacklo_epi32(q[0], q[1]), _mm256_unpackhi_epi32(q[0], q[1]));
+    quads b = _mm256_add_epi32(_mm256_unpacklo_epi32(q[2], q[3]), _mm256_unpackhi_epi32(q[2], q[3]));
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+/* Products of VEC_LANES rows become sums of each 16 columns, whose lanes are the rows. */
+VEC_INLINE void quads_turn(const quads q[VEC_LANES], ints_vec out[2])
+{
+    quads a = quads_sum_four(q), b = quads_sum_four(q + 4);
+    out[0] = (ints_vec)_mm256_permute2x128_si256(a, b, 0x20);
+    out[1] = (ints_vec)_mm256_permute2x128_si256(a, b, 0x31);
+}
+
+VEC_INLINE vec vec_of_ints(ints_vec a)
+{
+    return _mm256_cvtepi32_ps((__m256i)a);
+}
+
+/* The words of sixteen bytes of each row; lanes are rows. */
+typedef uint32_t words_vec __attribute__((vector_size(32)));
+
+VEC_INLINE void words_turn(const sixteen row[VEC_LANES], words_vec out[4])
+{
+    __m256i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm256_set_m128i(row[4 + i], row[i]);
+    __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
+    __m256i c = _mm256_unpacklo_epi32(v[2], v[3]), d = _mm256_unpackhi_epi32(v[2], v[3]);
+    out[0] = (words_vec)_mm256_unpacklo_epi64(a, c);
+    out[1] = (words_vec)_mm256_unpackhi_epi64(a, c);
+    out[2] = (words_vec)_mm256_unpacklo_epi64(b, d);
+    out[3] = (words_vec)_mm256_unpackhi_epi64(b, d);
+}
+
+/* Words below 2^16 that are halves. */
+VEC_INLINE vec vec_of_halves(words_vec a)
+{
+    __m256i both = _mm256_packus_epi32((__m256i)a, (__m256i)a);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(both, 0x08)));
 }
 
 #endif

@@ -81,23 +81,15 @@ VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)levels)), a);
 }
 
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
-{
-    const __m512i each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    __m512i a = below ? _mm512_abs_epi8(code) : code;
-    __m512i b = below ? _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(code), _mm512_setzero_si512(), x) : x;
-    (void)halves;
-    vec factor = _mm512_permutexvar_ps(_mm512_add_epi32(each, _mm512_set1_epi32(i)), _mm512_loadu_ps(s));
-    return vec_fma(_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), a, b)), factor, sum);
-}
-
 /* As in codes_avx2.h. */
 VEC_INLINE bytes bytes_zero(void)
 {
     return _mm512_setzero_si512();
 }
 
-VEC_INLINE bytes bytes_flip(bytes a)
+#define INTS_RAISED 1
+
+VEC_INLINE bytes bytes_raise(bytes a)
 {
     return _mm512_xor_si512(a, _mm512_set1_epi8(-128));
 }
@@ -109,14 +101,64 @@ VEC_INLINE bytes bytes_four(const void *p)
     return _mm512_set1_epi32(word);
 }
 
-VEC_INLINE bytes quads_add(bytes sums, bytes codes, bytes x)
+typedef __m512i quads;
+typedef int32_t ints_vec __attribute__((vector_size(64)));
+
+VEC_INLINE quads quads_add(quads sums, bytes codes, bytes x)
 {
     return _mm512_dpbusd_epi32(sums, codes, x);
 }
 
-VEC_INLINE vec vec_of_quads(bytes a)
+VEC_INLINE quads quads_dot(bytes code, bytes x, bool below)
 {
-    return _mm512_cvtepi32_ps(a);
+    __m512i a = below ? _mm512_abs_epi8(code) : code;
+    __m512i b = below ? _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(code), _mm512_setzero_si512(), x) : x;
+    return quads_add(_mm512_setzero_si512(), a, b);
+}
+
+/* Four rows: each quarter of the result has sums of that quarter of theirs. */
+VEC_INLINE quads quads_sum_four(const quads q[4])
+{
+    quads a = _mm512_add_epi32(_mm512_unpacklo_epi32(q[0], q[1]), _mm512_unpackhi_epi32(q[0], q[1]));
+    quads b = _mm512_add_epi32(_mm512_unpacklo_epi32(q[2], q[3]), _mm512_unpackhi_epi32(q[2], q[3]));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+VEC_INLINE void quads_turn(const quads q[VEC_LANES], ints_vec out[4])
+{
+    quads r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = quads_sum_four(q + 4 * i);
+    quads a = _mm512_shuffle_i32x4(r[0], r[1], 0x88), b = _mm512_shuffle_i32x4(r[0], r[1], 0xdd);
+    quads c = _mm512_shuffle_i32x4(r[2], r[3], 0x88), d = _mm512_shuffle_i32x4(r[2], r[3], 0xdd);
+    out[0] = (ints_vec)_mm512_shuffle_i32x4(a, c, 0x88);
+    out[1] = (ints_vec)_mm512_shuffle_i32x4(b, d, 0x88);
+    out[2] = (ints_vec)_mm512_shuffle_i32x4(a, c, 0xdd);
+    out[3] = (ints_vec)_mm512_shuffle_i32x4(b, d, 0xdd);
+}
+
+VEC_INLINE vec vec_of_ints(ints_vec a)
+{
+    return _mm512_cvtepi32_ps((__m512i)a);
+}
+
+typedef uint32_t words_vec __attribute__((vector_size(64)));
+
+VEC_INLINE void words_turn(const sixteen row[VEC_LANES], words_vec out[4])
+{
+    __m512i v[4], t[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm512_inserti32x4(_mm512_castsi128_si512(row[i]), row[4 + i], 1);
+        v[i] = _mm512_inserti32x4(_mm512_inserti32x4(v[i], row[8 + i], 2), row[12 + i], 3);
+    }
+    transpose_4x16(v, t);
+    for (int i = 0; i < 4; i++)
+        out[i] = (words_vec)t[i];
+}
+
+VEC_INLINE vec vec_of_halves(words_vec a)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)a));
 }
 
 #include "codes_many.h"

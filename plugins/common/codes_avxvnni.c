@@ -1,14 +1,21 @@
 /* Products of quantised weights with rounded activations, AVX-VNNI: as AVX2, four products and their sum at once. */
 #include "codes_avx2.h"
 
-VEC_INLINE __m256i quads_of(__m256i a, __m256i b)
+VEC_INLINE quads quads_of(bytes a, bytes b)
 {
     return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), a, b);
 }
 
-VEC_INLINE bytes quads_add(bytes sums, bytes codes, bytes x)
+VEC_INLINE quads quads_add(quads sums, bytes codes, bytes x)
 {
     return _mm256_dpbusd_avx_epi32(sums, codes, x);
+}
+
+#define INTS_RAISED 1
+
+VEC_INLINE bytes bytes_raise(bytes a)
+{
+    return _mm256_xor_si256(a, _mm256_set1_epi8(-128));
 }
 
 #include "codes_many.h"

@@ -63,10 +63,12 @@ VEC_INLINE void powers_of(sixteen exponent, const int8_t *order, float factor, f
     }
 }
 
-VEC_INLINE void block_factors(const uint8_t *p, int apart, float factor, float out[PARTS])
+VEC_INLINE sixteen block_halves(const uint8_t *p, int apart)
 {
+    sixteen a;
     for (int g = 0; g < GROUPS; g++)
-        out[2 * g] = out[2 * g + 1] = half_value((const char *)p + apart * g) * factor;
+        memcpy(a.b + 2 * g, p + apart * g, 2);
+    return a;
 }
 
 VEC_INLINE void parts_spread(const float *each, int shift, float out[PARTS])

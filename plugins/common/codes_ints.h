@@ -1,11 +1,22 @@
-/* Products of quantised weights with activations that were rounded to int8, 32 to a factor: sums of integers for 32 or
- * 64 columns at a time, whose factors are multiplied in f32. Written once, over `bytes` (codes_avx2.h), which hold
- * BYTES_GROUPS groups. What is added to codes, or taken from them, is multiplied with sums of 16 activations instead.
- */
+/* Products of quantised weights with activations that were rounded to int8, 32 to a factor. Products of 32 columns (of
+ * 16, where factors are those of 16) are summed as integers; the sums, which no order changes, are multiplied by the
+ * factor of the activations and by that of the codes and added along k, and behind each what is added to codes times
+ * the sum of the activations. So the bits of a result follow from its own row and token. Written once, over `bytes`
+ * (codes_avx2.h), which hold BYTES_GROUPS groups of a row; lanes of sums are rows. */
 #ifndef TENON_COMMON_CODES_INTS_H
 #define TENON_COMMON_CODES_INTS_H
 
-#include "codes_vec.h"
+#include "codes_turned.h"
+
+#ifndef INTS_RAISED
+#define INTS_RAISED 0
+
+/* Where INTS_RAISED is 1: each byte plus 128. */
+VEC_INLINE bytes bytes_raise(bytes a)
+{
+    return a;
+}
+#endif
 
 /* ---- bytes ---------------------------------------------------------------------------------------------------- */
 
@@ -66,160 +77,82 @@ VEC_INLINE bool round_group(const float *x, int8_t *q, float *factor, int sums[2
     return true;
 }
 
-static bool ints_round(const float *x, int64_t k, void *row)
+static bool ints_round(const float *x, int64_t k, int64_t step, void *to)
 {
-    int8_t *q = row;
-    float *factor = (float *)(void *)((char *)row + ints_bytes(k)), *sum = factor + ints_parts(k);
-    memset(factor, 0, 2 * sizeof *factor * (size_t)ints_parts(k));
     for (int64_t from = 0; from < k; from += CODES_GROUP) {
+        ints_group *group = (ints_group *)(void *)((char *)to + from / CODES_GROUP * step);
         int sums[2];
-        float d;
-        if (!round_group(x + from, q + from, &d, sums))
+        if (!round_group(x + from, group->q, &group->factor, sums))
             return false;
-        for (int i = 0; i < 2; i++) {
-            factor[from / 16 + i] = d;
-            sum[from / 16 + i] = d * (float)sums[i];
-        }
+        for (int i = 0; i < 2; i++)
+            group->halves[i] = group->factor * (float)sums[i];
+        group->sum = group->factor * (float)(sums[0] + sums[1]);
+        group->start = -128 * (sums[0] + sums[1]);
     }
     return true;
 }
 
 /* ---- codes -------------------------------------------------------------------------------------------------- */
 
-typedef bytes ints_fn(const chunk *k, int g);
+typedef bytes ints_fn(const uint8_t *p, int g);
 
-/* How a type is taken: `open` finds a chunk's factors; codes of the groups from g on; the bytes of 256 columns; may
+/* How a type is taken: `turn` finds a chunk's factors; codes of the groups from g on; the bytes of 256 columns; may
  * codes be negative, are there factors for 16 columns each, and is something added to the products. */
 typedef struct ints_type {
-    open_fn *open;
+    turn_fn *turn;
     ints_fn *codes;
     int64_t bytes;
     bool below, halves, adds;
 } ints_type;
 
-/* Factors of blocks of 32 that begin with a half; zero times them is added. */
-VEC_INLINE void each_block(chunk *k, int groups, int bytes, float zero)
+VEC_INLINE bytes ints_q4_0(const uint8_t *p, int g)
 {
-    if (groups == GROUPS) {
-        block_factors(k->p, bytes, 1.0f, k->s);
-        if (zero < 0.0f)
-            block_factors(k->p, bytes, zero, k->b);
-        return;
-    }
-    for (int g = 0; g < groups; g++) {
-        float d = half_value((const char *)k->p + bytes * g);
-        k->s[2 * g] = k->s[2 * g + 1] = d;
-        k->b[2 * g] = k->b[2 * g + 1] = d * zero;
-    }
+    return bytes_and(bytes_split(p + 18 * g + 2, 18), 15);
 }
 
-VEC_INLINE void ints_open_q4_0(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_iq4_nl(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column;
-    each_block(k, groups, 18, -8.0f);
+    return bytes_look_up(iq4_levels, bytes_and(bytes_split(p + 18 * g + 2, 18), 15));
 }
 
-VEC_INLINE void ints_open_q8_0(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_iq4_xs(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column;
-    each_block(k, groups, 34, 0.0f);
+    return bytes_look_up(iq4_levels, bytes_and(bytes_split(p + 8 + 16 * g, 16), 15));
 }
 
-/* (code - zero) s = code s - zero s. */
-VEC_INLINE void ints_open_u4(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_mxfp4(const uint8_t *p, int g)
 {
-    open_plain(c, row, column, groups, k);
-    for (int i = 0; i < 2 * groups; i++)
-        k->b[i] *= -k->s[i];
+    return bytes_look_up(e2m1_levels, bytes_and(bytes_split(p + 17 * g + 1, 17), 15));
 }
 
-VEC_INLINE void ints_open_q6_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_q8_0(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column, (void)groups;
-    float d = half_value((const char *)k->p + 208);
-    factors_of(sixteen_load(k->p + 192), true, in_order, d, k->s);
-    factors_of(sixteen_load(k->p + 192), true, in_order, -32.0f * d, k->b);
+    return bytes_apart(p + 34 * g + 2, 34);
 }
 
-VEC_INLINE void ints_open_q5_0(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_i8(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column;
-    each_block(k, groups, 22, -16.0f);
+    return bytes_load(p + CODES_GROUP * g);
 }
 
-VEC_INLINE void ints_open_q3_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_u4(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column, (void)groups;
-    factors_q3_k(k);
-    for (int i = 0; i < PARTS; i++)
-        k->b[i] = -4.0f * k->s[i];
+    return bytes_and(bytes_pairs(p + 16 * g), 15);
 }
 
-VEC_INLINE void ints_open_q2_k(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_e2m1(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column, (void)groups;
-    float d = half_value((const char *)k->p + 80), dmin = half_value((const char *)k->p + 82);
-    for (int i = 0; i < PARTS; i++) {
-        k->s[i] = d * (float)(k->p[i] & 15);
-        k->b[i] = -(dmin * (float)(k->p[i] >> 4));
-    }
+    return bytes_look_up(e2m1_levels, bytes_and(bytes_pairs(p + 16 * g), 15));
 }
 
-VEC_INLINE void ints_open_iq4_nl(const codes *c, int64_t row, int64_t column, int groups, chunk *k)
+VEC_INLINE bytes ints_q5_0(const uint8_t *p, int g)
 {
-    (void)c, (void)row, (void)column;
-    each_block(k, groups, 18, 0.0f);
+    return bytes_or(bytes_and(bytes_split(p + 22 * g + 6, 22), 15), bytes_bits(p + 22 * g + 2, 22, 16));
 }
 
-VEC_INLINE bytes ints_q4_0(const chunk *k, int g)
+VEC_INLINE bytes ints_q4_k(const uint8_t *p, int g)
 {
-    return bytes_and(bytes_split(k->p + 18 * g + 2, 18), 15);
-}
-
-VEC_INLINE bytes ints_iq4_nl(const chunk *k, int g)
-{
-    return bytes_look_up(iq4_levels, bytes_and(bytes_split(k->p + 18 * g + 2, 18), 15));
-}
-
-VEC_INLINE bytes ints_iq4_xs(const chunk *k, int g)
-{
-    return bytes_look_up(iq4_levels, bytes_and(bytes_split(k->p + 8 + 16 * g, 16), 15));
-}
-
-VEC_INLINE bytes ints_mxfp4(const chunk *k, int g)
-{
-    return bytes_look_up(e2m1_levels, bytes_and(bytes_split(k->p + 17 * g + 1, 17), 15));
-}
-
-VEC_INLINE bytes ints_q8_0(const chunk *k, int g)
-{
-    return bytes_apart(k->p + 34 * g + 2, 34);
-}
-
-VEC_INLINE bytes ints_i8(const chunk *k, int g)
-{
-    return bytes_load(k->p + CODES_GROUP * g);
-}
-
-VEC_INLINE bytes ints_u4(const chunk *k, int g)
-{
-    return bytes_and(bytes_pairs(k->p + 16 * g), 15);
-}
-
-VEC_INLINE bytes ints_e2m1(const chunk *k, int g)
-{
-    return bytes_look_up(e2m1_levels, bytes_and(bytes_pairs(k->p + 16 * g), 15));
-}
-
-VEC_INLINE bytes ints_q5_0(const chunk *k, int g)
-{
-    const uint8_t *p = k->p + 22 * g;
-    return bytes_or(bytes_and(bytes_split(p + 6, 22), 15), bytes_bits(p + 2, 22, 16));
-}
-
-VEC_INLINE bytes ints_q4_k(const chunk *k, int g)
-{
-    return bytes_and(bytes_right_by(bytes_same(k->p + 16 + g / 2 * 32), g % 2 * 4, 4), 15);
+    return bytes_and(bytes_right_by(bytes_same(p + 16 + g / 2 * 32), g % 2 * 4, 4), 15);
 }
 
 /* Bit g of each byte, further left. */
@@ -228,29 +161,29 @@ VEC_INLINE bytes bit_of_group(const uint8_t *p, int g, int left)
     return bytes_left(bytes_and(bytes_right_by(bytes_same(p), g, 1), 1), left);
 }
 
-VEC_INLINE bytes ints_q5_k(const chunk *k, int g)
+VEC_INLINE bytes ints_q5_k(const uint8_t *p, int g)
 {
-    bytes low = bytes_and(bytes_right_by(bytes_same(k->p + 48 + g / 2 * 32), g % 2 * 4, 4), 15);
-    return bytes_or(low, bit_of_group(k->p + 16, g, 4));
+    bytes low = bytes_and(bytes_right_by(bytes_same(p + 48 + g / 2 * 32), g % 2 * 4, 4), 15);
+    return bytes_or(low, bit_of_group(p + 16, g, 4));
 }
 
-VEC_INLINE bytes ints_q6_k(const chunk *k, int g)
+VEC_INLINE bytes ints_q6_k(const uint8_t *p, int g)
 {
     int h = g / 4, part = g % 4;
-    bytes low = bytes_and(bytes_right(bytes_load(k->p + 64 * h + 32 * (part & 1)), part / 2 * 4), 15);
-    bytes high = bytes_and(bytes_right_by(bytes_same(k->p + 128 + 32 * h), 2 * part, 2), 3);
+    bytes low = bytes_and(bytes_right(bytes_load(p + 64 * h + 32 * (part & 1)), part / 2 * 4), 15);
+    bytes high = bytes_and(bytes_right_by(bytes_same(p + 128 + 32 * h), 2 * part, 2), 3);
     return bytes_or(low, bytes_left(high, 4));
 }
 
-VEC_INLINE bytes ints_q2_k(const chunk *k, int g)
+VEC_INLINE bytes ints_q2_k(const uint8_t *p, int g)
 {
-    return bytes_and(bytes_right_by(bytes_same(k->p + 16 + g / 4 * 32), g % 4 * 2, 2), 3);
+    return bytes_and(bytes_right_by(bytes_same(p + 16 + g / 4 * 32), g % 4 * 2, 2), 3);
 }
 
-VEC_INLINE bytes ints_q3_k(const chunk *k, int g)
+VEC_INLINE bytes ints_q3_k(const uint8_t *p, int g)
 {
-    bytes low = bytes_and(bytes_right_by(bytes_same(k->p + 32 + g / 4 * 32), g % 4 * 2, 2), 3);
-    return bytes_or(low, bit_of_group(k->p, g, 2));
+    bytes low = bytes_and(bytes_right_by(bytes_same(p + 32 + g / 4 * 32), g % 4 * 2, 2), 3);
+    return bytes_or(low, bit_of_group(p, g, 2));
 }
 
 /* ---- loops -------------------------------------------------------------------------------------------------- */
@@ -265,122 +198,139 @@ VEC_INLINE bytes ints_q3_k(const chunk *k, int g)
 
 enum { INTS_TOKENS = 4 };
 
-/* a[i] b[i], for PARTS numbers; and their sum added to the lanes of sum. */
-VEC_INLINE void parts_times(const float *a, const float *b, float *to)
+/* The chunks at a column, and their factors; those of the next rows are fetched. */
+VEC_INLINE void open_lanes(const ints_type *type, const codes *c, int64_t row, int32_t rows, int64_t column, int64_t n,
+                           lanes *at, turned *f)
 {
-    for (int i = 0; i < PARTS; i += VEC_LANES)
-        vec_store((char *)(to + i), TN_F32,
-                  vec_mul(vec_load((const char *)(a + i), TN_F32), vec_load((const char *)(b + i), TN_F32)));
+    *at = (lanes){.c = c, .row = row, .column = column, .rows = rows, .groups = groups_of(n - column)};
+    for (int r = 0; r < VEC_LANES; r++) {
+        at->p[r] =
+            (const uint8_t *)c->data + (row + (r < rows ? r : rows - 1)) * c->row_bytes + column / CHUNK * type->bytes;
+        for (int64_t i = 0; i < type->bytes; i += 64)
+            __builtin_prefetch(at->p[r] + VEC_LANES * c->row_bytes + i, 0, 2);
+    }
+    type->turn(at, f);
 }
 
-VEC_INLINE vec parts_sum(const float *a, const float *b, vec sum)
+/* Codes of a row from group g on; behind its last there is nothing of the row. */
+VEC_INLINE bytes codes_of(const ints_type *type, const lanes *at, int groups, int r, int g)
 {
-    for (int i = 0; i < PARTS; i += VEC_LANES)
-        sum = vec_fma(vec_load((const char *)(a + i), TN_F32), vec_load((const char *)(b + i), TN_F32), sum);
+    int64_t each = type->bytes / GROUPS;
+    if (BYTES_GROUPS == 1 || g + 1 < groups)
+        return type->codes(at->p[r], g);
+    uint8_t block[CHUNK + CODES_GROUP] = {0};
+    memcpy(block, at->p[r] + g * each, (size_t)each);
+    return type->codes(block, 0);
+}
+
+/* Codes that may be negative are taken 128 higher, where that is faster, and the sum of 32 columns is as much less. */
+VEC_INLINE bool raised(const ints_type *type)
+{
+    return INTS_RAISED && type->below && !type->halves;
+}
+
+/* sum and the products of some columns of VEC_LANES rows. */
+VEC_INLINE vec add_scaled(ints_vec products, float factor, vec s, vec sum)
+{
+    return vec_fma(vec_mul(vec_of_ints(products), vec_set(factor)), s, sum);
+}
+
+VEC_INLINE vec ints_token(const ints_type *type, const bytes code[VEC_LANES], const ints_group *x, int groups, int g,
+                          const turned *f, vec sum)
+{
+    quads q[VEC_LANES];
+    ints_vec part[2 * BYTES_GROUPS];
+    bytes all = bytes_apart((const uint8_t *)x->q, g + 1 < groups ? (int)sizeof *x : 0);
+    for (int r = 0; r < VEC_LANES; r++)
+        q[r] = quads_dot(code[r], all, type->below && !raised(type));
+    quads_turn(q, part);
+    for (int i = 0; i < BYTES_GROUPS && g + i < groups; i++) {
+        const int at = 2 * (g + i);
+        if (!type->halves) {
+            ints_vec both = part[2 * i] + part[2 * i + 1];
+            sum = add_scaled(raised(type) ? both + x[i].start : both, x[i].factor, f->s[at], sum);
+            if (type->adds)
+                sum = vec_fma(f->b[at], vec_set(x[i].sum), sum);
+            continue;
+        }
+        for (int p = 0; p < 2; p++) {
+            sum = add_scaled(part[2 * i + p], x[i].factor, f->s[at + p], sum);
+            if (type->adds)
+                sum = vec_fma(f->b[at + p], vec_set(x[i].halves[p]), sum);
+        }
+    }
     return sum;
 }
 
-/* A chunk of a row with some tokens, whose rounded rows and factors begin there. Behind the last column factors are 0.
- */
-INTS_ROWS void ints_chunk(const ints_type *type, const chunk *k, int groups, const int8_t *const *x,
-                          const float *const *factor, int64_t all, int64_t column, int tokens, vec sums[][2])
+/* A chunk of VEC_LANES rows with some tokens. */
+VEC_INLINE void ints_chunk(const ints_type *type, const lanes *at, int groups, const turned *f,
+                           const ints_group *const *x, int tokens, vec *sum)
 {
-    _Alignas(64) float s[INTS_TOKENS][PARTS];
-    for (int t = 0; t < tokens; t++) {
-        const float *f = factor[t] + column / 16;
-        parts_times(k->s, f, s[t]);
-        if (type->adds)
-            sums[t][0] = parts_sum(k->b, f + all, sums[t][0]);
-    }
-    INTS_UNROLLED
     for (int g = 0; g < groups; g += BYTES_GROUPS) {
-        bytes code = type->codes(k, g);
+        bytes code[VEC_LANES];
+        for (int r = 0; r < VEC_LANES; r++)
+            code[r] = raised(type) ? bytes_raise(codes_of(type, at, groups, r, g)) : codes_of(type, at, groups, r, g);
         for (int t = 0; t < tokens; t++)
-            sums[t][g / BYTES_GROUPS % 2] = bytes_dot(code, bytes_load(x[t] + column + CODES_GROUP * g), type->below,
-                                                      type->halves, s[t], 2 * g, sums[t][g / BYTES_GROUPS % 2]);
+            sum[t] = ints_token(type, code, x[t] + at->column / CODES_GROUP + g, groups, g, f, sum[t]);
     }
 }
 
-/* The last columns of a row, where they are no whole chunk: zeros are the factors of what is read behind them, which
- * is no longer the row's. */
-VEC_INLINE void close_chunk(const ints_type *type, int groups, chunk *k)
+INTS_ROWS void ints_lanes(const ints_type *type, const codes *c, int64_t row, int32_t rows, int64_t n,
+                          const ints_group *const *x, int tokens, float *to)
 {
-    int64_t bytes = type->bytes / GROUPS * groups;
-    for (int i = 2 * groups; i < PARTS; i++)
-        k->s[i] = k->b[i] = 0.0f;
-    if (groups % BYTES_GROUPS) {
-        memset((char *)k->half + bytes, 0, (size_t)(type->bytes / GROUPS));
-        k->p = memcpy(k->half, k->p, (size_t)bytes);
-    }
-}
-
-INTS_ROWS void ints_row(const ints_type *type, const codes *c, int64_t row, int64_t n, const void *const *x, int tokens,
-                        float *to)
-{
-    vec sums[INTS_TOKENS][2];
-    const int8_t *from[INTS_TOKENS];
-    const float *factor[INTS_TOKENS];
-    int64_t all = ints_parts(n);
-    for (int t = 0; t < tokens; t++) {
-        sums[t][0] = sums[t][1] = vec_set(0.0f);
-        from[t] = x[t];
-        factor[t] = (const float *)(const void *)(from[t] + ints_bytes(n));
-    }
+    vec sum[INTS_TOKENS];
+    for (int t = 0; t < tokens; t++)
+        sum[t] = vec_set(0.0f);
     for (int64_t column = 0; column < n; column += CHUNK) {
-        chunk k;
-        int groups = groups_of(n - column);
-        k.p = (const uint8_t *)c->data + row * c->row_bytes + column / CHUNK * type->bytes;
-        for (int64_t i = 0; i < type->bytes; i += 64)
-            __builtin_prefetch(k.p + AHEAD + i, 0, 2);
-        type->open(c, row, column, groups, &k);
-        if (groups < GROUPS) {
-            close_chunk(type, groups, &k);
-            ints_chunk(type, &k, groups, from, factor, all, column, tokens, sums);
-            break;
-        }
-        ints_chunk(type, &k, GROUPS, from, factor, all, column, tokens, sums);
+        lanes at;
+        turned f;
+        open_lanes(type, c, row, rows, column, n, &at, &f);
+        if (at.groups == GROUPS)
+            ints_chunk(type, &at, GROUPS, &f, x, tokens, sum);
+        else
+            ints_chunk(type, &at, at.groups, &f, x, tokens, sum);
     }
     for (int t = 0; t < tokens; t++)
-        to[t * PRODUCT_FEW_ROWS] = vec_sum(vec_add(sums[t][0], sums[t][1]));
+        vec_store((char *)(to + t * PRODUCT_FEW_ROWS), TN_F32, sum[t]);
 }
 
 INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int32_t rows, int64_t n,
-                         const void *const *x, int32_t tokens, float *sums)
+                         const ints_group *const *x, int32_t tokens, float *sums)
 {
-    for (int32_t r = 0; r < rows; r++) {
+    for (int32_t r = 0; r < rows; r += VEC_LANES) {
         int32_t t = 0;
         for (; t + 4 <= tokens; t += 4)
-            ints_row(type, c, row + r, n, x + t, 4, sums + t * PRODUCT_FEW_ROWS + r);
+            ints_lanes(type, c, row + r, rows - r, n, x + t, 4, sums + t * PRODUCT_FEW_ROWS + r);
         for (; t + 2 <= tokens; t += 2)
-            ints_row(type, c, row + r, n, x + t, 2, sums + t * PRODUCT_FEW_ROWS + r);
+            ints_lanes(type, c, row + r, rows - r, n, x + t, 2, sums + t * PRODUCT_FEW_ROWS + r);
         for (; t < tokens; t++)
-            ints_row(type, c, row + r, n, x + t, 1, sums + t * PRODUCT_FEW_ROWS + r);
+            ints_lanes(type, c, row + r, rows - r, n, x + t, 1, sums + t * PRODUCT_FEW_ROWS + r);
     }
 }
 
-/* Type, `open`, codes, bytes of 256 columns; below, halves, adds. */
+/* Type, `turn`, codes, bytes of 256 columns; below, halves, adds. */
 #define INTS_TYPES(X)                                                                                                  \
-    X(TN_Q4_0, ints_open_q4_0, ints_q4_0, 144, false, false, true)                                                     \
-    X(TN_Q8_0, ints_open_q8_0, ints_q8_0, 272, true, false, false)                                                     \
-    X(TN_Q4_K, open_q4_k, ints_q4_k, 144, false, false, true)                                                          \
-    X(TN_Q5_K, open_q4_k, ints_q5_k, 176, false, false, true)                                                          \
-    X(TN_Q6_K, ints_open_q6_k, ints_q6_k, 210, false, true, true)                                                      \
-    X(TN_Q2_K, ints_open_q2_k, ints_q2_k, 84, false, true, true)                                                       \
-    X(TN_Q3_K, ints_open_q3_k, ints_q3_k, 110, false, true, true)                                                      \
-    X(TN_Q5_0, ints_open_q5_0, ints_q5_0, 176, false, false, true)                                                     \
-    X(TN_IQ4_NL, ints_open_iq4_nl, ints_iq4_nl, 144, true, false, false)                                               \
-    X(TN_IQ4_XS, open_iq4_xs, ints_iq4_xs, 136, true, false, false)                                                    \
-    X(TN_MXFP4, open_mxfp4, ints_mxfp4, 136, true, false, false)                                                       \
-    X(TN_E2M1, open_e2m1, ints_e2m1, 128, true, true, false)                                                           \
-    X(TN_U4, ints_open_u4, ints_u4, 128, false, true, true)                                                            \
-    X(TN_I8, ints_open_u4, ints_i8, 256, true, true, true)
+    X(TN_Q4_0, turn_q4_0, ints_q4_0, 144, false, false, true)                                                          \
+    X(TN_Q8_0, turn_q8_0, ints_q8_0, 272, true, false, false)                                                          \
+    X(TN_Q4_K, turn_q4_k, ints_q4_k, 144, false, false, true)                                                          \
+    X(TN_Q5_K, turn_q4_k, ints_q5_k, 176, false, false, true)                                                          \
+    X(TN_Q6_K, turn_q6_k, ints_q6_k, 210, false, true, true)                                                           \
+    X(TN_Q2_K, turn_q2_k, ints_q2_k, 84, false, true, true)                                                            \
+    X(TN_Q3_K, turn_q3_k, ints_q3_k, 110, false, true, true)                                                           \
+    X(TN_Q5_0, turn_q5_0, ints_q5_0, 176, false, false, true)                                                          \
+    X(TN_IQ4_NL, turn_iq4_nl, ints_iq4_nl, 144, true, false, false)                                                    \
+    X(TN_IQ4_XS, turn_iq4_xs, ints_iq4_xs, 136, true, false, false)                                                    \
+    X(TN_MXFP4, turn_mxfp4, ints_mxfp4, 136, true, false, false)                                                       \
+    X(TN_E2M1, turn_e2m1, ints_e2m1, 128, true, true, false)                                                           \
+    X(TN_U4, turn_u4, ints_u4, 128, false, true, true)                                                                 \
+    X(TN_I8, turn_u4, ints_i8, 256, true, true, true)
 
-#define INTS_CASE(type, open, codes_of, size, below, halves, adds)                                                     \
+#define INTS_CASE(type, turn, codes_of, size, below, halves, adds)                                                     \
     case type:                                                                                                         \
-        ints_rows(&(const ints_type){open, codes_of, size, below, halves, adds}, c, row, rows, k, x, tokens, sums);    \
+        ints_rows(&(const ints_type){turn, codes_of, size, below, halves, adds}, c, row, rows, k, x, tokens, sums);    \
         break;
 
-static void ints(const codes *c, int64_t row, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+static void ints(const codes *c, int64_t row, int32_t rows, int64_t k, const ints_group *const *x, int32_t tokens,
                  float *sums)
 {
     switch (c->dtype) {

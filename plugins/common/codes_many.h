@@ -1,9 +1,6 @@
-/* Products of quantised weights with many tokens that were rounded to int8: lanes are rows of weights, whose codes are
- * laid so that each instruction multiplies four columns of VEC_LANES rows with the same four of a token. Sums of 32
- * columns (of 16, where factors are those of 16) are integers; they are multiplied by the factor of the activations and
- * by that of the codes and added along k, what is added to codes behind them. Codes that may be negative are taken 128
- * higher, and sums begin with as much less. Behind codes_ints.h, with bytes_zero, bytes_flip, bytes_four and quads_add.
- */
+/* The products of codes_ints.h for many tokens: rows of codes are laid so that each instruction multiplies four columns
+ * of VEC_LANES rows with the same four of a token. Behind codes_ints.h, with bytes_zero, bytes_raise, bytes_four and
+ * quads_add. */
 #ifndef TENON_COMMON_CODES_MANY_H
 #define TENON_COMMON_CODES_MANY_H
 
@@ -17,23 +14,6 @@ enum {
     QUADS = CODES_GROUP / 4
 };
 
-/* ---- tokens -------------------------------------------------------------------------------------------------- */
-
-static bool many_round(const float *x, int64_t k, int64_t step, void *to)
-{
-    for (int64_t from = 0; from < k; from += CODES_GROUP) {
-        many_token *group = (many_token *)(void *)((char *)to + from / CODES_GROUP * step);
-        int sums[2];
-        if (!round_group(x + from, group->q, &group->factor, sums))
-            return false;
-        for (int i = 0; i < 2; i++)
-            group->halves[i] = group->factor * (float)sums[i];
-        group->sum = group->factor * (float)(sums[0] + sums[1]);
-        group->start = -128 * (sums[0] + sums[1]);
-    }
-    return true;
-}
-
 /* ---- weights --------------------------------------------------------------------------------------------------- */
 
 /* Of MANY_ROWS rows a group is QUADS times MANY_VECTORS vectors of codes, then as many of factors, and of what is
@@ -43,65 +23,53 @@ VEC_INLINE int64_t laid_group(int parts)
     return (int64_t)MANY_ROWS * (CODES_GROUP + 8 * parts);
 }
 
-VEC_INLINE int many_parts(const ints_type *type)
+/* at: where factors of the chunk's first group go. */
+VEC_INLINE void lay_factors(const vec factor[PARTS], int parts, int groups, char *at)
 {
-    return type->halves ? 2 : 1;
+    for (int i = 0; i < parts * groups; i++)
+        vec_store(at + i / parts * laid_group(parts) + i % parts * MANY_VECTORS * VECTOR_BYTES, TN_F32,
+                  factor[i * 2 / parts]);
 }
 
-/* What is `from` of each of VEC_LANES chunks, PARTS numbers, turned; at: where those of the chunk's first group go. */
-VEC_INLINE void lay_factors(const chunk *k, const float *from, int parts, int groups, char *at)
+/* A chunk of VEC_LANES rows. */
+VEC_INLINE void lay_chunk(const ints_type *type, const lanes *at, int groups, const turned *f, char *to)
 {
-    int64_t offset = (const char *)from - (const char *)k;
-    for (int p = 0; p < PARTS; p += VEC_LANES) {
+    int parts = type->halves ? 2 : 1;
+    char *factors = to + QUADS * MANY_VECTORS * VECTOR_BYTES;
+    for (int g = 0; g < groups; g += BYTES_GROUPS) {
         vec v[VEC_LANES];
-        for (int r = 0; r < VEC_LANES; r++)
-            v[r] = vec_load((const char *)&k[r] + offset + p * (int)sizeof(float), TN_F32);
-        vec_transpose(v);
-        for (int i = 0; i < VEC_LANES; i += 3 - parts) {
-            int g = (p + i) / 2, half = (p + i) % 2;
-            if (g < groups)
-                vec_store(at + g * laid_group(parts) + half * MANY_VECTORS * VECTOR_BYTES, TN_F32, v[i]);
+        for (int r = 0; r < VEC_LANES; r++) {
+            bytes code = codes_of(type, at, groups, r, g);
+            v[r] = (vec)(raised(type) ? bytes_raise(code) : code);
         }
+        vec_transpose(v);
+        for (int i = 0; i < VEC_LANES && g + i / QUADS < groups; i++)
+            vec_store(to + (g + i / QUADS) * laid_group(parts) + i % QUADS * MANY_VECTORS * VECTOR_BYTES, TN_F32, v[i]);
     }
+    lay_factors(f->s, parts, groups, factors);
+    if (type->adds)
+        lay_factors(f->b, parts, groups, factors + parts * MANY_VECTORS * VECTOR_BYTES);
 }
 
 /* VEC_LANES rows from `row` on, of which `rows` count; vector: which of a group's they are. */
 INTS_ROWS void lay_rows(const ints_type *type, const codes *c, int64_t row, int32_t rows, int64_t n, int vector,
                         char *to)
 {
-    int parts = many_parts(type);
-    int64_t group = laid_group(parts), added = (int64_t)parts * MANY_VECTORS * VECTOR_BYTES;
     to += vector * VECTOR_BYTES;
-    for (int64_t column = 0; column < n; column += CHUNK, to += GROUPS * group) {
-        chunk k[VEC_LANES];
-        int groups = groups_of(n - column);
-        for (int r = 0; r < VEC_LANES; r++) {
-            int64_t at = row + (r < rows ? r : rows - 1);
-            k[r].p = (const uint8_t *)c->data + at * c->row_bytes + column / CHUNK * type->bytes;
-            for (int64_t i = 0; i < type->bytes; i += 64)
-                __builtin_prefetch(k[r].p + VEC_LANES * c->row_bytes + i, 0, 2);
-            type->open(c, at, column, groups, &k[r]);
-            if (groups < GROUPS)
-                close_chunk(type, groups, &k[r]);
-        }
-        for (int g = 0; g < groups; g += BYTES_GROUPS) {
-            vec v[VEC_LANES];
-            for (int r = 0; r < VEC_LANES; r++)
-                v[r] = (vec)(type->below ? bytes_flip(type->codes(&k[r], g)) : type->codes(&k[r], g));
-            vec_transpose(v);
-            for (int i = 0; i < VEC_LANES && g + i / QUADS < groups; i++)
-                vec_store(to + (g + i / QUADS) * group + i % QUADS * MANY_VECTORS * VECTOR_BYTES, TN_F32, v[i]);
-        }
-        char *factors = to + QUADS * MANY_VECTORS * VECTOR_BYTES;
-        lay_factors(k, k->s, parts, groups, factors);
-        if (type->adds)
-            lay_factors(k, k->b, parts, groups, factors + added);
+    for (int64_t column = 0; column < n; column += CHUNK, to += GROUPS * laid_group(type->halves ? 2 : 1)) {
+        lanes at;
+        turned f;
+        open_lanes(type, c, row, rows, column, n, &at, &f);
+        if (at.groups == GROUPS)
+            lay_chunk(type, &at, GROUPS, &f, to);
+        else
+            lay_chunk(type, &at, at.groups, &f, to);
     }
 }
 
-#define LAY_CASE(type, open, codes_of, size, below, halves, adds)                                                      \
+#define LAY_CASE(type, turn, codes_of, size, below, halves, adds)                                                      \
     case type:                                                                                                         \
-        lay_rows(&(const ints_type){open, codes_of, size, below, halves, adds}, c, row, rows, k, vector, to);          \
+        lay_rows(&(const ints_type){turn, codes_of, size, below, halves, adds}, c, row, rows, k, vector, to);          \
         break;
 
 static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int vector, char *to)
@@ -115,15 +83,15 @@ static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int
 
 /* The types that are multiplied so, and those of them whose codes are never negative: all but the few that have both,
  * signs and factors of 16 columns. */
-#define MANY_CASE(type, open, codes_of, size, below, halves, adds) ((below) && (halves) ? 0 : TN_TAKES(type)) |
-#define POSITIVE_CASE(type, open, codes_of, size, below, halves, adds) ((below) ? 0 : TN_TAKES(type)) |
+#define MANY_CASE(type, turn, codes_of, size, below, halves, adds) ((below) && (halves) ? 0 : TN_TAKES(type)) |
+#define POSITIVE_CASE(type, turn, codes_of, size, below, halves, adds) ((below) ? 0 : TN_TAKES(type)) |
 #define MANY_DTYPES (INTS_TYPES(MANY_CASE) 0)
 #define MANY_POSITIVE (INTS_TYPES(POSITIVE_CASE) 0)
 
 /* Which loop a type takes. */
 typedef enum many_kind { MANY_UNSIGNED, MANY_SIGNED, MANY_HALVES } many_kind;
 
-#define KIND_CASE(type, open, codes_of, size, below, halves, adds)                                                     \
+#define KIND_CASE(type, turn, codes_of, size, below, halves, adds)                                                     \
     case type:                                                                                                         \
         return (halves) ? MANY_HALVES : (below) ? MANY_SIGNED : MANY_UNSIGNED;
 
@@ -152,29 +120,28 @@ static void many_lay(const codes *c, int64_t row, int32_t rows, int64_t k, void 
 /* ---- products ------------------------------------------------------------------------------------------------- */
 
 /* One group of MANY_ROWS rows with `width` tokens. */
-VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const many_token *x, vec sum[][CODES_TOKENS])
+VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const ints_group *x, vec sum[][CODES_TOKENS])
 {
     const int parts = kind == MANY_HALVES ? 2 : 1;
     const char *factors = laid + QUADS * MANY_VECTORS * VECTOR_BYTES;
     const char *added = factors + parts * MANY_VECTORS * VECTOR_BYTES;
     for (int p = 0; p < parts; p++) {
-        bytes quads[MANY_VECTORS][CODES_TOKENS];
+        bytes products[MANY_VECTORS][CODES_TOKENS];
         for (int t = 0; t < width; t++)
             for (int v = 0; v < MANY_VECTORS; v++)
-                quads[v][t] = kind == MANY_SIGNED ? bytes_four(&x[t].start) : bytes_zero();
+                products[v][t] = kind == MANY_SIGNED ? bytes_four(&x[t].start) : bytes_zero();
         INTS_UNROLLED
         for (int j = p * QUADS / parts; j < (p + 1) * QUADS / parts; j++)
             for (int t = 0; t < width; t++)
                 for (int v = 0; v < MANY_VECTORS; v++)
-                    quads[v][t] = quads_add(quads[v][t], bytes_load(laid + (j * MANY_VECTORS + v) * VECTOR_BYTES),
-                                            bytes_four(x[t].q + 4 * j));
+                    products[v][t] = quads_add(products[v][t], bytes_load(laid + (j * MANY_VECTORS + v) * VECTOR_BYTES),
+                                               bytes_four(x[t].q + 4 * j));
         for (int v = 0; v < MANY_VECTORS; v++) {
             vec s = vec_load(factors + (p * MANY_VECTORS + v) * VECTOR_BYTES, TN_F32), b = s;
             if (kind != MANY_SIGNED)
                 b = vec_load(added + (p * MANY_VECTORS + v) * VECTOR_BYTES, TN_F32);
             for (int t = 0; t < width; t++) {
-                vec scaled = vec_mul(vec_of_quads(quads[v][t]), vec_set(x[t].factor));
-                sum[v][t] = vec_fma(scaled, s, sum[v][t]);
+                sum[v][t] = add_scaled((ints_vec)products[v][t], x[t].factor, s, sum[v][t]);
                 if (kind != MANY_SIGNED)
                     sum[v][t] = vec_fma(b, vec_set(parts == 1 ? x[t].sum : x[t].halves[p]), sum[v][t]);
             }
@@ -184,7 +151,7 @@ VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const ma
 
 /* All groups of `rows` rows, 1 to CODES_ROWS. */
 VEC_INLINE void many_tile(many_kind kind, int width, const char *laid, int64_t groups, int32_t rows,
-                          const many_token *x, float *sums)
+                          const ints_group *x, float *sums)
 {
     const int64_t group = laid_group(kind == MANY_HALVES ? 2 : 1);
     for (int32_t r = 0; r < rows; r += MANY_ROWS) {
@@ -207,7 +174,7 @@ VEC_INLINE void many_tile(many_kind kind, int width, const char *laid, int64_t g
         break;
 #define MANY_TILES(width) MANY_TILE(MANY_UNSIGNED, width) MANY_TILE(MANY_SIGNED, width) MANY_TILE(MANY_HALVES, width)
 
-static void many_multiply(const codes *c, const void *laid, int32_t rows, int64_t k, const many_token *x, int32_t width,
+static void many_multiply(const codes *c, const void *laid, int32_t rows, int64_t k, const ints_group *x, int32_t width,
                           float *sums)
 {
     switch (8 * (int)many_kind_of(c->dtype) + width) {
@@ -225,7 +192,6 @@ static void many_multiply(const codes *c, const void *laid, int32_t rows, int64_
 static void init_many(codes_kernels *kernels, uint64_t dtypes)
 {
     kernels->many_dtypes = dtypes;
-    kernels->many_round = many_round;
     kernels->many_lay = many_lay;
     kernels->many_multiply = many_multiply;
 }

@@ -98,17 +98,40 @@ VEC_INLINE bytes bytes_look_up(const int8_t *levels, bytes a)
         {vqtbl1q_s8(table, vreinterpretq_u8_s8(a.val[0])), vqtbl1q_s8(table, vreinterpretq_u8_s8(a.val[1]))}};
 }
 
-VEC_INLINE float32x4_t quads_of(int8x16_t a, int8x16_t b)
+typedef struct quads {
+    int32x4_t half[2];
+} quads;
+
+typedef int32x4_t ints_vec;
+
+VEC_INLINE int32x4_t quads_of(int8x16_t a, int8x16_t b)
 {
     int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_s8(vget_high_s8(a), vget_high_s8(b));
-    return vcvtq_f32_s32(vpadalq_s16(vpaddlq_s16(low), high));
+    return vpadalq_s16(vpaddlq_s16(low), high);
 }
 
-VEC_INLINE vec bytes_dot(bytes code, bytes x, bool below, bool halves, const float *s, int i, vec sum)
+VEC_INLINE quads quads_dot(bytes code, bytes x, bool below)
 {
     (void)below; /* what is not negative is below 128, too                                             */
-    sum = vec_fma(quads_of(code.val[0], x.val[0]), vec_set(s[i]), sum);
-    return vec_fma(quads_of(code.val[1], x.val[1]), vec_set(s[i + halves]), sum);
+    return (quads){{quads_of(code.val[0], x.val[0]), quads_of(code.val[1], x.val[1])}};
+}
+
+VEC_INLINE void quads_turn(const quads q[VEC_LANES], ints_vec out[2])
+{
+    for (int i = 0; i < 2; i++)
+        out[i] = vpaddq_s32(vpaddq_s32(q[0].half[i], q[1].half[i]), vpaddq_s32(q[2].half[i], q[3].half[i]));
+}
+
+VEC_INLINE vec vec_of_ints(ints_vec a)
+{
+    return vcvtq_f32_s32(a);
+}
+
+typedef uint32x4_t words_vec;
+
+VEC_INLINE vec vec_of_halves(words_vec a)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(a)));
 }
 
 #include "codes_ints.h"

@@ -80,31 +80,25 @@ VEC_INLINE void parts_spread(const float *each, int shift, float out[16])
 #endif
 }
 
-/* The halves of eight blocks times a factor, each twice. Stored one by one they would be waited for where they are
- * loaded together. */
-VEC_INLINE void block_factors(const uint8_t *p, int apart, float factor, float out[16])
+/* The halves of eight blocks. Stored one by one they would be waited for where they are loaded together. */
+VEC_INLINE sixteen block_halves(const uint8_t *p, int apart)
 {
 #ifdef __AVX512BW__
     typedef int16_t words __attribute__((vector_size(64)));
-    const words pair = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
+    const words each = {0, 1, 2, 3, 4, 5, 6, 7};
     const int last = apart < 32 ? 8 * apart - 128 : 4 * apart; /* from where the second four are looked for */
-    const words at = pair * (int16_t)(apart / 2), behind = at - (int16_t)(last / 2);
+    const words at = each * (int16_t)(apart / 2), behind = at - (int16_t)(last / 2);
     __m512i all = _mm512_permutex2var_epi16(_mm512_loadu_si512(p), (__m512i)at, _mm512_loadu_si512(p + 64));
     if (8 * apart > 144)
-        all = _mm512_mask_mov_epi16(all, 0xff00,
+        all = _mm512_mask_mov_epi16(all, 0xf0,
                                     _mm512_permutex2var_epi16(_mm512_loadu_si512(p + last), (__m512i)behind,
                                                               _mm512_loadu_si512(p + last + 64)));
-    __m512 wide = _mm512_cvtph_ps(_mm512_castsi512_si256(all));
-    _mm512_storeu_ps(out, _mm512_mul_ps(wide, _mm512_set1_ps(factor)));
+    return _mm512_castsi512_si128(all);
 #else
-    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     int16_t half[8];
     for (int g = 0; g < 8; g++)
         memcpy(&half[g], p + g * apart, sizeof *half);
-    __m128i all = _mm_setr_epi16(half[0], half[1], half[2], half[3], half[4], half[5], half[6], half[7]);
-    __m256 eight = _mm256_mul_ps(_mm256_cvtph_ps(all), _mm256_set1_ps(factor));
-    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(eight, twice));
-    _mm256_storeu_ps(out + 8, _mm256_permutevar8x32_ps(eight, _mm256_add_epi32(twice, _mm256_set1_epi32(4))));
+    return _mm_setr_epi16(half[0], half[1], half[2], half[3], half[4], half[5], half[6], half[7]);
 #endif
 }
 

@@ -5,8 +5,11 @@
 #include "product_parts.h"
 #include "scratch.h"
 
+#include <string.h>
+
 typedef struct linear_memory {
     char *panel;
+    char *wild; /* 1 for each token of a block that cannot be rounded                              */
     char *thread;
     size_t x_rows, y_rows, native, product, strip, rounded, laid; /* within one thread's memory                */
     size_t thread_size, total;
@@ -16,7 +19,6 @@ typedef struct linear_run {
     const linear_layer *layer;
     const tn_tensor *x, *y;
     int64_t tokens, begin, end; /* of many tokens: rows of weights of this region                           */
-    atomic_llong wild;          /* of the last block with tokens that cannot be rounded: its number, from 1 on */
     linear_memory memory;
     product_queue rows[2]; /* of this block and of the next                                            */
 } linear_run;
@@ -49,22 +51,16 @@ static int64_t block_tokens(const linear_layer *layer)
     return least(layer->max_tokens, layer->kernels.variant->block);
 }
 
-/* Many tokens are rounded, and multiplied as integers, too. AMX multiplies bf16 as fast. */
-static bool many_ints(const linear_layer *layer)
+/* Rows of codes are laid for many tokens: this instruction set can, of this type. */
+static bool lays_codes(const linear_layer *layer)
 {
-    return layer->terms == 1 && layer->unpacks.many_dtypes >> layer->codes.dtype & 1 &&
-           !(layer->kernels.variant->processor & TN_CPU_AMX_BF16);
+    return layer->many_ints && layer->unpacks.many_dtypes >> layer->codes.dtype & 1;
 }
 
 /* Tokens of a call that meet rows of weights one by one. */
 static int64_t few_limit(const linear_layer *layer)
 {
-    return many_ints(layer) ? MANY_FROM - 1 : layer->kernels.variant->few_tokens;
-}
-
-static int64_t groups_of(const linear_layer *layer)
-{
-    return layer->in / CODES_GROUP;
+    return lays_codes(layer) ? MANY_FROM - 1 : layer->kernels.variant->few_tokens;
 }
 
 /* scratch NULL: only the total counts. */
@@ -80,16 +76,18 @@ static linear_memory layout(const linear_layer *layer, char *scratch)
     m.product = scratch_take(&at, product_scratch_size(kernels, layer->in));
     m.strip = scratch_take(&at, layer->codes.dtype ? STRIP * (size_t)strip_space(layer) : 0);
     m.rounded = scratch_take(&at, (size_t)layer->terms * PRODUCT_FEW_TOKENS * (size_t)ints_space(layer->in));
-    m.laid = scratch_take(&at, many_ints(layer) ? (size_t)many_laid_bytes(layer->in) : 0);
+    m.laid = scratch_take(&at, lays_codes(layer) ? (size_t)many_laid_bytes(layer->in) : 0);
     m.thread_size = at;
     at = 0;
     size_t panel_bytes = block * (size_t)product_panel_token(kernels, layer->in);
-    size_t rounded = many_ints(layer) ? block * (size_t)groups_of(layer) * sizeof(many_token) : 0;
-    size_t panel = scratch_take(&at, panel_bytes > rounded ? panel_bytes : rounded);
+    size_t rounded_bytes = layer->many_ints ? block * (size_t)ints_space(layer->in) : 0;
+    size_t panel = scratch_take(&at, panel_bytes > rounded_bytes ? panel_bytes : rounded_bytes);
+    size_t wild = scratch_take(&at, layer->many_ints ? block : 0);
     size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
     if (scratch) {
         m.panel = scratch + panel;
+        m.wild = scratch + wild;
         m.thread = scratch + thread;
     }
     return m;
@@ -165,40 +163,67 @@ static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t 
     }
 }
 
-/* Rounds all tokens of the call, by way of the strip's memory, the terms of one behind each other; false: some are no
- * finite numbers. */
-static bool round_tokens(const linear_run *run, char *mine, const void **rounded)
+/* Tokens of a call, and where their results go. */
+typedef struct token_list {
+    const void *x[PRODUCT_FEW_TOKENS];
+    void *y[PRODUCT_FEW_TOKENS];
+    int32_t count;
+} token_list;
+
+static void list_token(token_list *list, const void *x, void *y)
+{
+    list->x[list->count] = x;
+    list->y[list->count++] = y;
+}
+
+/* Few tokens as they are. */
+static void multiply_plain(const linear_run *run, const token_list *list, int64_t begin, int64_t end, char *mine)
+{
+    const void *x[PRODUCT_FEW_TOKENS];
+    void *y[PRODUCT_FEW_TOKENS];
+    if (list->count == 0)
+        return;
+    memcpy(y, list->y, sizeof y);
+    product_native_rows(&run->layer->kernels, list->x, list->count, run->layer->in, mine + run->memory.native, x);
+    const linear_tokens tokens = {.x = x, .count = list->count, .y = y};
+    multiply_any(run, &tokens, begin, end, mine);
+}
+
+/* The terms of a token behind each other, by way of the strip's memory; false: it is not finite. */
+static bool round_token(const linear_run *run, const void *x, char *mine, ints_group *to)
 {
     const linear_layer *layer = run->layer;
     float *wide = (float *)(void *)(mine + run->memory.strip);
-    char *to = mine + run->memory.rounded;
-    for (int64_t t = 0; t < run->tokens; t++) {
-        layer->kernels.widen(product_row(run->x, t), layer->in, wide);
-        for (int32_t term = 0; term < layer->terms; term++, to += ints_space(layer->in)) {
-            if (!layer->unpacks.round(wide, layer->in, to))
-                return false;
-            if (term + 1 < layer->terms)
-                codes_leave_rest(wide, layer->in, to);
-            *rounded++ = to;
-        }
+    layer->kernels.widen(x, layer->in, wide);
+    for (int32_t term = 0; term < layer->terms; term++, to += layer->in / CODES_GROUP) {
+        if (!layer->unpacks.round(wide, layer->in, sizeof *to, to))
+            return false;
+        if (term + 1 < layer->terms)
+            codes_leave_rest(wide, layer->in, to);
     }
     return true;
 }
 
-static void multiply_ints(const linear_run *run, const void *const *rounded, int64_t begin, int64_t end, void *const *y)
+/* The sums of a block of rows become results. */
+static void store_sums(const linear_layer *layer, const float *sums, const float *bias, int32_t n, int64_t row, void *y)
 {
-    const linear_layer *layer = run->layer;
-    const product_kernels *kernels = &layer->kernels;
-    float sums[2 * PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS] = {0}, bias[PRODUCT_FEW_ROWS];
-    for (int64_t row = begin; row < end; row += PRODUCT_FEW_ROWS) {
+    const product_finish finish = {layer->kernels.dtype, TN_ACT_LINEAR, bias};
+    layer->kernels.row_out(sums, &finish, n, (char *)y + row * product_element(&layer->kernels));
+}
+
+/* rounded: the terms of every token. */
+static void multiply_ints(const linear_layer *layer, const ints_group *const *rounded, int32_t tokens, int64_t begin,
+                          int64_t end, void *const *y)
+{
+    float sums[2 * PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS] = {0}, wide[PRODUCT_FEW_ROWS];
+    for (int64_t row = begin; row < end && tokens > 0; row += PRODUCT_FEW_ROWS) {
         int32_t n = (int32_t)least(PRODUCT_FEW_ROWS, end - row);
-        const product_finish finish = {kernels->dtype, TN_ACT_LINEAR,
-                                       product_widen_bias(kernels, layer->weight.bias, row, n, bias)};
-        layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, layer->terms * (int32_t)run->tokens, sums);
+        const float *bias = product_widen_bias(&layer->kernels, layer->weight.bias, row, n, wide);
+        layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, layer->terms * tokens, sums);
         if (layer->terms == 2)
-            codes_add_terms(sums, run->tokens);
-        for (int64_t t = 0; t < run->tokens; t++)
-            kernels->row_out(sums + t * PRODUCT_FEW_ROWS, &finish, n, (char *)y[t] + row * product_element(kernels));
+            codes_add_terms(sums, tokens);
+        for (int32_t t = 0; t < tokens; t++)
+            store_sums(layer, sums + t * PRODUCT_FEW_ROWS, bias, n, row, y[t]);
     }
 }
 
@@ -207,31 +232,37 @@ static void multiply_ints(const linear_run *run, const void *const *rounded, int
 static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_t threads)
 {
     const linear_layer *layer = run->layer;
-    const void **x, *rounded[2 * PRODUCT_FEW_TOKENS];
-    void **y;
-    int64_t begin, end;
-    rows_of(run, 0, run->tokens, mine, &x, &y);
-    if (layer->terms && round_tokens(run, mine, rounded)) {
-        product_share_rows(layer->out, thread, threads, &begin, &end);
-        multiply_ints(run, rounded, begin, end, y);
-        return;
+    const ints_group *rounded[2 * PRODUCT_FEW_TOKENS];
+    ints_group *to = (ints_group *)(void *)(mine + run->memory.rounded);
+    token_list tame = {.count = 0}, plain = {.count = 0};
+    int64_t begin, end, groups = layer->in / CODES_GROUP;
+    for (int64_t t = 0; t < run->tokens; t++) {
+        const void *x = product_row(run->x, t);
+        if (layer->terms == 0 || !round_token(run, x, mine, to)) {
+            list_token(&plain, x, product_row(run->y, t));
+            continue;
+        }
+        for (int32_t term = 0; term < layer->terms; term++, to += groups)
+            rounded[layer->terms * tame.count + term] = to;
+        list_token(&tame, x, product_row(run->y, t));
     }
-    product_native_rows(&layer->kernels, x, run->tokens, layer->in, mine + run->memory.native, x);
     product_share_rows(layer->out, thread, threads, &begin, &end);
-    const linear_tokens tokens = {.x = x, .count = run->tokens, .y = y};
-    multiply_any(run, &tokens, begin, end, mine);
+    multiply_ints(layer, rounded, tame.count, begin, end, tame.y);
+    multiply_plain(run, &plain, begin, end, mine);
 }
+
+/* ---- many tokens of integers ----------------------------------------------------------------------------------- */
 
 /* Where a token's first group is among n, and what lies from each to its next. */
-static many_token *rounded_token(const linear_run *run, int64_t t, int64_t n, int64_t *step)
+static ints_group *rounded_token(const linear_run *run, int64_t t, int64_t n, int64_t *step)
 {
-    int64_t tile = t / CODES_TOKENS * CODES_TOKENS, width = least(CODES_TOKENS, n - tile);
-    *step = width * (int64_t)sizeof(many_token);
-    return (many_token *)(void *)run->memory.panel + tile * groups_of(run->layer) + t - tile;
+    int64_t most = lays_codes(run->layer) ? CODES_TOKENS : 1, tile = t / most * most, width = least(most, n - tile);
+    *step = width * (int64_t)sizeof(ints_group);
+    return (ints_group *)(void *)run->memory.panel + tile * (run->layer->in / CODES_GROUP) + t - tile;
 }
 
-/* A thread's share of block `number`; everyone gives the same answer: false where a token cannot be rounded. */
-static bool round_block(linear_run *run, const void *const *x, int64_t n, int64_t number, char *mine, int32_t thread,
+/* A thread's share of a block; zeros are in the place of what cannot be rounded. */
+static void round_share(const linear_run *run, const void *const *x, int64_t n, char *mine, int32_t thread,
                         int32_t threads)
 {
     const linear_layer *layer = run->layer;
@@ -239,39 +270,63 @@ static bool round_block(linear_run *run, const void *const *x, int64_t n, int64_
     int64_t begin, end, step;
     product_share(n, thread, threads, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
-        many_token *to = rounded_token(run, t, n, &step);
+        ints_group *to = rounded_token(run, t, n, &step);
         layer->kernels.widen(x[t], layer->in, wide);
-        if (!layer->unpacks.many_round(wide, layer->in, step, to))
-            atomic_store_explicit(&run->wild, number, memory_order_relaxed);
+        run->memory.wild[t] = !layer->unpacks.round(wide, layer->in, step, to);
+        if (run->memory.wild[t]) {
+            memset(wide, 0, (size_t)layer->in * sizeof *wide);
+            layer->unpacks.round(wide, layer->in, step, to);
+        }
     }
-    product_wait(threads);
-    return atomic_load_explicit(&run->wild, memory_order_relaxed) != number;
 }
 
-/* Outputs begin .. end - 1 of n rounded tokens. */
-static void multiply_many_ints(const linear_run *run, int64_t n, int64_t begin, int64_t end, void *const *y, char *mine)
+/* Outputs begin .. end - 1 of n rounded tokens, of rows that are laid. */
+static void multiply_laid(const linear_run *run, int64_t n, int64_t begin, int64_t end, void *const *y, char *mine)
 {
     const linear_layer *layer = run->layer;
-    const product_kernels *kernels = &layer->kernels;
     char *laid = mine + run->memory.laid;
+    float sums[CODES_TOKENS * CODES_ROWS], wide[CODES_ROWS];
     for (int64_t row = begin; row < end; row += CODES_ROWS) {
-        float sums[CODES_TOKENS * CODES_ROWS], bias[CODES_ROWS];
         int32_t rows = (int32_t)least(CODES_ROWS, end - row);
-        const float *added = product_widen_bias(kernels, layer->weight.bias, row, rows, bias);
+        const float *bias = product_widen_bias(&layer->kernels, layer->weight.bias, row, rows, wide);
         layer->unpacks.many_lay(&layer->codes, row, rows, layer->in, laid);
         for (int64_t t = 0; t < n; t++) {
             int64_t in_tile = t % CODES_TOKENS, step;
             if (in_tile == 0)
                 layer->unpacks.many_multiply(&layer->codes, laid, rows, layer->in, rounded_token(run, t, n, &step),
                                              (int32_t)least(CODES_TOKENS, n - t), sums);
-            for (int32_t r = 0; r < rows; r += PRODUCT_FEW_ROWS) {
-                const product_finish finish = {kernels->dtype, TN_ACT_LINEAR, added ? added + r : NULL};
-                kernels->row_out(sums + in_tile * CODES_ROWS + r, &finish, (int32_t)least(PRODUCT_FEW_ROWS, rows - r),
-                                 (char *)y[t] + (row + r) * product_element(kernels));
-            }
+            for (int32_t r = 0; r < rows; r += PRODUCT_FEW_ROWS)
+                store_sums(layer, sums + in_tile * CODES_ROWS + r, bias ? bias + r : NULL,
+                           (int32_t)least(PRODUCT_FEW_ROWS, rows - r), row + r, y[t]);
         }
     }
 }
+
+/* The same of rows as they lie, some tokens at a time. */
+static void multiply_unlaid(const linear_run *run, int64_t n, int64_t begin, int64_t end, void *const *y)
+{
+    const ints_group *rounded[PRODUCT_FEW_TOKENS];
+    for (int64_t first = 0, step; first < n; first += PRODUCT_FEW_TOKENS) {
+        int32_t tokens = (int32_t)least(PRODUCT_FEW_TOKENS, n - first);
+        for (int32_t t = 0; t < tokens; t++)
+            rounded[t] = rounded_token(run, first + t, n, &step);
+        multiply_ints(run->layer, rounded, tokens, begin, end, y + first);
+    }
+}
+
+static void multiply_rounded(const linear_run *run, const void *const *x, int64_t n, int64_t begin, int64_t end,
+                             void *const *y, char *mine)
+{
+    if (lays_codes(run->layer))
+        multiply_laid(run, n, begin, end, y, mine);
+    else
+        multiply_unlaid(run, n, begin, end, y);
+    for (int64_t t = 0; t < n; t++)
+        if (run->memory.wild[t])
+            multiply_plain(run, &(const token_list){{x[t]}, {y[t]}, 1}, begin, end, mine);
+}
+
+/* ---- a call ----------------------------------------------------------------------------------------------------- */
 
 /* The queue of a block is emptied for the one after the next behind a barrier that everyone reaches only when done with
  * it. */
@@ -288,17 +343,18 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
         if (i > 0)
             product_wait(threads);
         product_queue_reset(&run->rows[(i + 1) % 2], thread);
-        if (many_ints(layer) && round_block(run, x, n, i + 1, mine, thread, threads)) {
-            while (product_take_rows(&run->rows[i % 2], run->end - run->begin, threads, &begin, &end))
-                multiply_many_ints(run, n, run->begin + begin, run->begin + end, y, mine);
-            continue;
-        }
-        product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
-        product_pack(kernels, x, n, layer->in, begin, end, run->memory.panel);
         const linear_tokens tokens = {.panel = run->memory.panel, .count = n, .y = y};
+        product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
+        if (layer->many_ints)
+            round_share(run, x, n, mine, thread, threads);
+        else
+            product_pack(kernels, x, n, layer->in, begin, end, run->memory.panel);
         product_wait(threads);
         while (product_take_rows(&run->rows[i % 2], run->end - run->begin, threads, &begin, &end))
-            multiply_any(run, &tokens, run->begin + begin, run->begin + end, mine);
+            if (layer->many_ints)
+                multiply_rounded(run, x, n, run->begin + begin, run->begin + end, y, mine);
+            else
+                multiply_any(run, &tokens, run->begin + begin, run->begin + end, mine);
     }
 }
 

@@ -16,7 +16,7 @@ enum { COLUMNS = 64, SLOTS = PRODUCT_FEW_TOKENS, TERMS = 2 };
 
 /* Rows that were or will be rounded. */
 typedef struct rounded_rows {
-    char *rows; /* of int8, TERMS of each                                                                  */
+    ints_group *rows; /* TERMS of each                                                                  */
     float *wide;
     int32_t *finite;
     int64_t length;
@@ -71,7 +71,7 @@ static void take_rows(rounded_rows *r, size_t *at, char *base, int64_t count, in
     r->length = length;
     if (!base)
         return;
-    r->rows = base + rows;
+    r->rows = (ints_group *)(void *)(base + rows);
     r->wide = (float *)(void *)(base + wide);
     r->finite = (int32_t *)(void *)(base + finite);
 }
@@ -215,21 +215,21 @@ void experts_glu(const experts_layer *layer, int64_t expert, int64_t f, int64_t 
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
-static char *row_of(const rounded_rows *r, int64_t row, int32_t term)
+static ints_group *row_of(const rounded_rows *r, int64_t row, int32_t term)
 {
-    return r->rows + (row * TERMS + term) * ints_space(r->length);
+    return r->rows + (row * TERMS + term) * (r->length / CODES_GROUP);
 }
 
 /* Rounds one row of `wide`, which stays as it is. */
 static void round_row(const experts_run *run, const rounded_rows *r, int64_t row, float *rest)
 {
     float *wide = r->wide + row * r->length;
-    r->finite[row] = run->layer->unpacks.round(wide, r->length, row_of(r, row, 0));
+    r->finite[row] = run->layer->unpacks.round(wide, r->length, sizeof(ints_group), row_of(r, row, 0));
     if (!r->finite[row])
         return;
     memcpy(rest, wide, (size_t)r->length * sizeof *rest);
     codes_leave_rest(rest, r->length, row_of(r, row, 0));
-    r->finite[row] = run->layer->unpacks.round(rest, r->length, row_of(r, row, 1));
+    r->finite[row] = run->layer->unpacks.round(rest, r->length, sizeof(ints_group), row_of(r, row, 1));
 }
 
 /* Rows of weights times a row that is not finite. */
@@ -256,7 +256,7 @@ typedef struct stretch {
 static void multiply(const experts_run *run, tn_role role, int64_t expert, const stretch *s, float *sums)
 {
     const rounded_rows *from = role == TN_ROLE_DOWN ? &run->h : &run->x;
-    const void *rows[TERMS * SLOTS];
+    const ints_group *rows[TERMS * SLOTS];
     int64_t number[SLOTS];
     codes c;
     if (codes_open(&c, run->layer->site, role, expert, NULL) != TN_OK)

@@ -3,6 +3,8 @@
 #include "experts.h"
 #include "linear.h"
 
+enum { MANY_INTS = 4 };
+
 /* plan->user[0]: the instruction sets that scratch was sized for. */
 static tn_status layer_of(linear_layer *layer, const tn_site *site, const tn_plan *plan, tn_error *err)
 {
@@ -12,13 +14,14 @@ static tn_status layer_of(linear_layer *layer, const tn_site *site, const tn_pla
                             .out = site->dim[TN_DIM_OUT],
                             .max_tokens = plan->max_tokens,
                             .threads = plan->threads,
-                            .terms = (int32_t)plan->user[1]};
+                            .terms = (int32_t)plan->user[1] & 3,
+                            .many_ints = plan->user[1] & MANY_INTS};
     product_kernels_init(&layer->kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], plan->user[0]);
     codes_kernels_init(&layer->unpacks, plan->user[0]);
     return codes_open(&layer->codes, site, TN_ROLE_WEIGHT, 0, err);
 }
 
-/* plan->user[1]: the terms that few tokens are rounded to. */
+/* plan->user[1]: the terms that few tokens are rounded to, with MANY_INTS where many are. */
 static tn_status plan_linear(const tn_site *site, tn_plan *plan, int terms, tn_error *err)
 {
     linear_layer layer;
@@ -38,6 +41,15 @@ static tn_status plan_exact(const tn_site *site, tn_plan *plan, tn_error *err)
 static tn_status plan_fine(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     return plan_linear(site, plan, 2, err);
+}
+
+/* AMX multiplies bf16 as fast as others integers. */
+static tn_status plan_same(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    const product_variant *v = product_choose((tn_dtype)site->meaning[TN_AXIS_DTYPE], 1, tn_cpu_flags()).variant;
+    if (v->processor & TN_CPU_AMX_BF16)
+        return tn_fail(err, TN_DECLINED, site->path, "many tokens go by AMX's tiles of bf16 here");
+    return plan_linear(site, plan, 1 | MANY_INTS, err);
 }
 
 static tn_status plan_rounded(const tn_site *site, tn_plan *plan, tn_error *err)
@@ -107,6 +119,15 @@ static const tn_dim_rule expert_dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = COD
 
 /* README.md derives the tolerances. The first that takes a site has it. */
 static const tn_impl impls[] = {
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_LINEAR,
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES & ~INTS_FINE_DTYPES, rounded_dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 64},
+        .plan = plan_same,
+        .forward = linear_call,
+        .traits = TN_ROUNDS_INPUTS | TN_SAME_BITS,
+    },
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,

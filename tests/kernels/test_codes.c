@@ -135,8 +135,8 @@ END_TEST
 /* Rows of activations, one with zeros, one with outliers; rounded, and what they are then. */
 enum { TOKENS = 7 };
 typedef struct rounded_rows {
-    _Alignas(64) char memory[TOKENS][4 * COLUMNS];
-    const void *rows[TOKENS];
+    ints_group memory[TOKENS][COLUMNS / CODES_GROUP];
+    const ints_group *rows[TOKENS];
     float x[TOKENS][COLUMNS];
 } rounded_rows;
 
@@ -147,12 +147,11 @@ static void round_rows(const codes_kernels *kernels, rounded_rows *rows, int64_t
         for (int64_t i = 0; i < n; i++)
             rows->x[t][i] = t == 1 && i < 64 ? 0 : (float)random_nearly_normal(&r) * (t == 2 && i % 29 == 0 ? 1000 : 1);
         rows->rows[t] = rows->memory[t];
-        ck_assert(kernels->round(rows->x[t], n, rows->memory[t]));
-        const int8_t *q = rows->rows[t];
-        const float *factor = (const float *)(const void *)(rows->memory[t] + ints_bytes(n));
+        ck_assert(kernels->round(rows->x[t], n, sizeof(ints_group), rows->memory[t]));
         for (int64_t i = 0; i < n; i++) {
-            float is = (float)q[i] * factor[i / 16];
-            ck_assert_msg(fabsf(is - rows->x[t][i]) <= factor[i / 16] * 0.5001f, "%g is %g", (double)rows->x[t][i],
+            const ints_group *g = &rows->memory[t][i / CODES_GROUP];
+            float is = (float)g->q[i % CODES_GROUP] * g->factor;
+            ck_assert_msg(fabsf(is - rows->x[t][i]) <= g->factor * 0.5001f, "%g is %g", (double)rows->x[t][i],
                           (double)is);
             rows->x[t][i] = is;
         }
@@ -209,7 +208,7 @@ static void check_ints(tn_dtype dtype, size_t tier, bool zeros)
 static void check_many(tn_dtype dtype, size_t tier, bool zeros)
 {
     static _Alignas(64) char laid[CODES_ROWS * COLUMNS * 3 / 2];
-    static many_token token[CODES_TOKENS * COLUMNS / CODES_GROUP];
+    static ints_group token[CODES_TOKENS * COLUMNS / CODES_GROUP];
     static rounded_rows x;
     drawn *d = draw(dtype, tn_dtype_block_elements(dtype) > 2 ? 0 : 17, zeros);
     int64_t n = columns_of(dtype);
@@ -224,7 +223,7 @@ static void check_many(tn_dtype dtype, size_t tier, bool zeros)
         for (int row = 0; row<ROWS; row += width> 3 ? CODES_ROWS : width) {
             int rows = ROWS - row < CODES_ROWS ? ROWS - row : CODES_ROWS;
             for (int t = 0; t < width; t++)
-                ck_assert(kernels.many_round(x.x[t], n, width * (int64_t)sizeof *token, token + t));
+                ck_assert(kernels.round(x.x[t], n, width * (int64_t)sizeof *token, token + t));
             memset(laid, 0x7f, sizeof laid);
             kernels.many_lay(&c, row, rows, n, laid);
             kernels.many_multiply(&c, laid, rows, n, token, width, sums);
@@ -240,6 +239,12 @@ static void check_many(tn_dtype dtype, size_t tier, bool zeros)
                     kernels.unpack(&c, row + r, 0, n, TN_F32, w);
                     check_sum((double)sums[t * CODES_ROWS + r], w, is, n, what);
                     first[t][row + r] = sums[t * CODES_ROWS + r];
+                }
+                if (width == 1) {
+                    float one[16];
+                    kernels.ints(&c, row + r, 1, n, (const ints_group *[]){token}, 1, one);
+                    ck_assert_msg(memcmp(&sums[r], one, sizeof *one) == 0, "%s: %a, %a by rows", what, (double)sums[r],
+                                  (double)one[0]);
                 }
                 ck_assert_msg(memcmp(&sums[t * CODES_ROWS + r], &first[t][row + r], sizeof *sums) == 0,
                               "%s: other bits", what);
@@ -260,7 +265,7 @@ START_TEST(products_of_integers)
 }
 END_TEST
 
-START_TEST(products_of_many_tokens)
+START_TEST(products_of_ints_groups)
 {
     for (size_t tier = 0; tier < TIERS; tier++) {
         codes_kernels kernels;
@@ -277,17 +282,14 @@ END_TEST
 START_TEST(what_is_not_finite_is_not_rounded)
 {
     float x[64] = {0};
-    char row[1024];
     for (size_t tier = 0; tier < TIERS; tier++) {
         codes_kernels kernels;
-        many_token token[2];
+        ints_group token[2];
         codes_kernels_init(&kernels, tiers[tier] & tn_cpu_flags());
         static const float last[] = {1e-44f, INFINITY, NAN};
         for (int i = 0; i < 3; i++) {
             x[40] = last[i];
-            ck_assert(kernels.round(x, 64, row) == (i == 0));
-            if (kernels.many_dtypes)
-                ck_assert(kernels.many_round(x, 64, sizeof *token, token) == (i == 0));
+            ck_assert(kernels.round(x, 64, sizeof *token, token) == (i == 0));
         }
     }
 }
@@ -296,7 +298,7 @@ END_TEST
 int main(void)
 {
     TCase *tc = suite_open("codes", 0);
-    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, products_of_integers, products_of_many_tokens,
+    suite_add(tc, codes_are_those_of_core, scales_and_zeros_beside, products_of_integers, products_of_ints_groups,
               what_is_not_finite_is_not_rounded);
     return suite_run();
 }

@@ -3,6 +3,7 @@
  * text, and every logit of it, as it was. */
 #include "process.h"
 #include "suite.h"
+#include "tempdir.h"
 #include "test_kernels.h"
 #include "test_models.h"
 
@@ -84,6 +85,24 @@ START_TEST(kernels_keep_their_promise)
         apply(m);
         compare(m, i == 0 ? TOKENS : FEW, _i < STATES_FROM ? 6 : 5, line, sizeof line);
         ck_assert_msg(!*line, "%s %s: %s", models[_i], dtypes[i], line);
+    }
+}
+END_TEST
+
+/* Linear layers whose activations are rounded to int8. */
+START_TEST(quantised_weights_keep_it)
+{
+    static const char *const types[] = {"Q4_K_M", "Q8_0", "IQ4_NL"};
+    char line[200];
+    tn_error err = TN_ERROR_INIT;
+    const char *out = tempdir_at(tempdir_new(), "q.gguf");
+    scan();
+    ck_assert_msg(tn_quantize("tests/data/models/qwen3", out, types[_i], NULL, &err) == TN_OK, "%s", err.message);
+    for (size_t i = 0; i < DTYPES; i++) {
+        tn_model *m = open_model(out, dtypes[i], TOKENS);
+        apply(m);
+        compare(m, i == 0 ? TOKENS : FEW, 6, line, sizeof line);
+        ck_assert_msg(!*line, "%s %s: %s", types[_i], dtypes[i], line);
     }
 }
 END_TEST
@@ -277,6 +296,7 @@ int main(void)
 {
     TCase *all = suite_open("same bits", 300);
     tcase_add_loop_test(all, kernels_keep_their_promise, 0, MODELS);
+    tcase_add_loop_test(all, quantised_weights_keep_it, 0, 3);
     tcase_add_loop_test(all, drafts_change_nothing, 0, MODELS);
     suite_add(all, a_layer_is_named, what_cannot_be_promised_is_an_error, exact_does_without_what_rounds,
               wrong_use_is_told, what_was_said_is_drafted, states_go_token_by_token, drafts_end_where_the_text_does);

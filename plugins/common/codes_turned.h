@@ -1,0 +1,265 @@
+/* The factors of quantised weights for VEC_LANES rows at once, turned so that lanes are rows: found from the words of
+ * sixteen bytes of each row, or, where they lie beside codes, row by row. A tier says what quads, ints_vec and
+ * words_vec are, and how words are turned. */
+#ifndef TENON_COMMON_CODES_TURNED_H
+#define TENON_COMMON_CODES_TURNED_H
+
+#include "codes_vec.h"
+
+/* VEC_LANES rows at a column, of which `rows` count (the last one stands for those behind it), and where their chunks
+ * are. */
+typedef struct lanes {
+    const codes *c;
+    int64_t row, column;
+    int32_t rows;
+    int groups;
+    const uint8_t *p[VEC_LANES];
+} lanes;
+
+/* Factors of 16 columns each, and what is added to codes; of types whose factors are those of 32 only each second is
+ * there. Lanes are rows. */
+typedef struct turned {
+    vec s[PARTS], b[PARTS];
+} turned;
+
+typedef void turn_fn(const lanes *at, turned *f);
+
+VEC_INLINE vec times_ints(ints_vec a, vec factor)
+{
+    return vec_mul(vec_of_ints(a), factor);
+}
+
+VEC_INLINE vec times_number(vec a, float number)
+{
+    return vec_mul(a, vec_set(number));
+}
+
+#if VEC_LANES < 8
+VEC_INLINE void words_turn(const sixteen row[VEC_LANES], words_vec out[4])
+{
+    uint32_t word[4][VEC_LANES];
+    for (int r = 0; r < VEC_LANES; r++)
+        for (int i = 0; i < 4; i++)
+            memcpy(&word[i][r], row[r].b + 4 * i, sizeof(uint32_t));
+    memcpy(out, word, sizeof word);
+}
+#endif
+
+/* Sixteen bytes of each row, as four words. */
+VEC_INLINE void words_at(const lanes *at, int offset, words_vec w[4])
+{
+    sixteen row[VEC_LANES];
+    for (int r = 0; r < VEC_LANES; r++)
+        row[r] = sixteen_load(at->p[r] + offset);
+    words_turn(row, w);
+}
+
+/* Of blocks of 32 that begin with a half; zero times them is added. */
+VEC_INLINE void turn_blocks(const lanes *at, int bytes, float zero, turned *f)
+{
+    sixteen row[VEC_LANES];
+    words_vec w[4];
+    for (int r = 0; r < VEC_LANES; r++) {
+        uint16_t half[GROUPS] = {0};
+        if (at->groups == GROUPS) {
+            row[r] = block_halves(at->p[r], bytes);
+            continue;
+        }
+        for (int g = 0; g < at->groups; g++)
+            memcpy(&half[g], at->p[r] + bytes * g, sizeof *half);
+        row[r] = sixteen_load(half);
+    }
+    words_turn(row, w);
+    for (int g = 0; g < GROUPS; g++) {
+        f->s[2 * g] = vec_of_halves(w[g / 2] >> 16 * (g % 2) & 0xffff);
+        if (zero < 0.0f)
+            f->b[2 * g] = times_number(f->s[2 * g], zero);
+    }
+}
+
+VEC_INLINE void turn_q4_0(const lanes *at, turned *f)
+{
+    turn_blocks(at, 18, -8.0f, f);
+}
+
+VEC_INLINE void turn_q5_0(const lanes *at, turned *f)
+{
+    turn_blocks(at, 22, -16.0f, f);
+}
+
+VEC_INLINE void turn_q8_0(const lanes *at, turned *f)
+{
+    turn_blocks(at, 34, 0.0f, f);
+}
+
+VEC_INLINE void turn_iq4_nl(const lanes *at, turned *f)
+{
+    turn_blocks(at, 18, 0.0f, f);
+}
+
+/* As open_q4_k. */
+VEC_INLINE void turn_q4_k(const lanes *at, turned *f)
+{
+    words_vec w[4];
+    words_at(at, 0, w);
+    const vec d = vec_of_halves(w[0] & 0xffff), dmin = times_number(vec_of_halves(w[0] >> 16), -1.0f);
+    const words_vec six[4] = {w[1] & 0x3f3f3f3f, (w[3] & 0x0f0f0f0f) | (w[1] >> 6 & 0x03030303) << 4, w[2] & 0x3f3f3f3f,
+                              (w[3] >> 4 & 0x0f0f0f0f) | (w[2] >> 6 & 0x03030303) << 4};
+    for (int g = 0; g < GROUPS; g++) {
+        f->s[2 * g] = times_ints((ints_vec)(six[g / 4] >> 8 * (g % 4) & 255), d);
+        f->b[2 * g] = times_ints((ints_vec)(six[2 + g / 4] >> 8 * (g % 4) & 255), dmin);
+    }
+}
+
+/* As open_iq4_xs. */
+VEC_INLINE void turn_iq4_xs(const lanes *at, turned *f)
+{
+    words_vec w[4];
+    words_at(at, 0, w);
+    const vec d = vec_of_halves(w[0] & 0xffff);
+    for (int g = 0; g < GROUPS; g++)
+        f->s[2 * g] = times_ints((ints_vec)((w[1] >> 4 * g & 15) | (w[0] >> (16 + 2 * g) & 3) << 4) - 32, d);
+}
+
+/* As open_q6_k. */
+VEC_INLINE void turn_q6_k(const lanes *at, turned *f)
+{
+    words_vec w[4], last[4];
+    words_at(at, 192, w);
+    words_at(at, 194, last);
+    const vec d = vec_of_halves(last[3] >> 16);
+    for (int p = 0; p < PARTS; p++) {
+        f->s[p] = times_ints((ints_vec)(w[p / 4] << (24 - 8 * (p % 4))) >> 24, d);
+        f->b[p] = times_number(f->s[p], -32.0f);
+    }
+}
+
+/* As open_q2_k. */
+VEC_INLINE void turn_q2_k(const lanes *at, turned *f)
+{
+    words_vec w[4], last[4];
+    words_at(at, 0, w);
+    words_at(at, 68, last);
+    const vec d = vec_of_halves(last[3] & 0xffff), dmin = times_number(vec_of_halves(last[3] >> 16), -1.0f);
+    for (int p = 0; p < PARTS; p++) {
+        f->s[p] = times_ints((ints_vec)(w[p / 4] >> 8 * (p % 4) & 15), d);
+        f->b[p] = times_ints((ints_vec)(w[p / 4] >> (8 * (p % 4) + 4) & 15), dmin);
+    }
+}
+
+/* As factors_q3_k. */
+VEC_INLINE void turn_q3_k(const lanes *at, turned *f)
+{
+    words_vec w[4], last[4];
+    words_at(at, 92, w);
+    words_at(at, 94, last);
+    const vec d = vec_of_halves(last[3] >> 16);
+    for (int p = 0; p < PARTS; p++) {
+        words_vec low = w[1 + p / 4 % 2] >> (8 * (p % 4) + p / 8 * 4) & 15;
+        words_vec high = w[3] >> (8 * (p % 4) + p / 4 * 2) & 3;
+        f->s[p] = times_ints((ints_vec)(low | high << 4) - 32, d);
+        f->b[p] = times_number(f->s[p], -4.0f);
+    }
+}
+
+/* Those that `open` finds row by row; less: zero points are taken away, (code - zero) s = code s - zero s. */
+VEC_INLINE void turn_rows(const lanes *at, open_fn *open, bool less, turned *f)
+{
+    chunk k[VEC_LANES];
+    for (int r = 0; r < VEC_LANES; r++) {
+        k[r].p = at->p[r];
+        open(at->c, at->row + (r < at->rows ? r : at->rows - 1), at->column, at->groups, &k[r]);
+    }
+    for (int p = 0; p < PARTS; p += VEC_LANES) {
+        for (int r = 0; r < VEC_LANES; r++) {
+            f->s[p + r] = vec_load((const char *)(k[r].s + p), TN_F32);
+            if (less)
+                f->b[p + r] = vec_mul(vec_load((const char *)(k[r].b + p), TN_F32), times_number(f->s[p + r], -1.0f));
+        }
+        vec_transpose(f->s + p);
+        if (less)
+            vec_transpose(f->b + p);
+    }
+}
+
+/* As open_mxfp4: halves of powers of two, the least subnormal; 255 is no number. */
+VEC_INLINE void turn_mxfp4(const lanes *at, turned *f)
+{
+    sixteen row[VEC_LANES];
+    words_vec w[4];
+    for (int r = 0; r < VEC_LANES; r++) {
+        uint64_t exponents = 0;
+        for (int g = 0; g < at->groups; g++)
+            exponents |= (uint64_t)at->p[r][17 * g] << 8 * g;
+        row[r] = sixteen_of(exponents, 0);
+    }
+    words_turn(row, w);
+    for (int g = 0; g < GROUPS; g++) {
+        words_vec e = w[g / 4] >> 8 * (g % 4) & 255, bits = e << 23 | ((e - 1) >> 31 | (e + 1) >> 8) << 22;
+        vec power;
+        memcpy(&power, &bits, sizeof power);
+        f->s[2 * g] = times_number(power, 0.5f);
+    }
+}
+
+#define SCALES_READ (TN_TAKES(TN_F32) | TN_TAKES(TN_F16) | TN_TAKES(TN_BF16))
+
+VEC_INLINE float scale_at(const char *p, tn_dtype dtype)
+{
+    uint16_t half;
+    uint32_t bits;
+    float value;
+    if (dtype == TN_F16)
+        return half_value(p);
+    memcpy(&half, p, sizeof half);
+    bits = (uint32_t)half << 16;
+    memcpy(&value, dtype == TN_F32 ? (const void *)p : &bits, sizeof value);
+    return value;
+}
+
+/* Scales beside codes that are those of 32 columns or more, in the usual types: few, so they are read one by one. */
+VEC_INLINE bool turn_few(const lanes *at, float factor, bool less, turned *f)
+{
+    const codes *c = at->c;
+    const tn_tensor *t = c->scale;
+    const int64_t group = at->column >> c->group_shift;
+    const int n = (int)(((at->column + CODES_GROUP * at->groups - 1) >> c->group_shift) - group) + 1;
+    vec s[GROUPS], b[GROUPS];
+    if (c->group_shift < 5 || !t || (!less && c->zero) || !(SCALES_READ >> t->dtype & 1))
+        return false;
+    for (int i = 0; i < n; i++) {
+        _Alignas(64) float scale[VEC_LANES], zero[VEC_LANES];
+        for (int r = 0; r < VEC_LANES; r++) {
+            int64_t row = at->row + (r < at->rows ? r : at->rows - 1);
+            int64_t from = row * t->stride[0] + (group + i) * t->stride[t->ndim - 1];
+            scale[r] = scale_at((const char *)t->data + from * (int64_t)tn_dtype_size(t->dtype), t->dtype);
+            zero[r] = c->dtype == TN_U4 ? 8.0f : 0.0f;
+            if (c->zero) {
+                const uint8_t *z = (const uint8_t *)c->zero->data + row * c->zero->stride[0] + group + i;
+                zero[r] = c->dtype == TN_I8 ? (float)(int8_t)*z : (float)*z;
+            }
+        }
+        s[i] = times_number(vec_load((const char *)scale, TN_F32), factor);
+        b[i] = vec_mul(vec_load((const char *)zero, TN_F32), times_number(s[i], -1.0f));
+    }
+    for (int p = 0; p < 2 * at->groups; p++) {
+        int64_t i = ((at->column + 16 * p) >> c->group_shift) - group;
+        f->s[p] = s[i];
+        f->b[p] = b[i];
+    }
+    return true;
+}
+
+VEC_INLINE void turn_e2m1(const lanes *at, turned *f)
+{
+    if (!turn_few(at, 0.5f, false, f))
+        turn_rows(at, open_e2m1, false, f);
+}
+
+VEC_INLINE void turn_u4(const lanes *at, turned *f)
+{
+    if (!turn_few(at, 1.0f, true, f))
+        turn_rows(at, open_plain, true, f);
+}
+
+#endif
