@@ -73,9 +73,7 @@ typedef struct codes_kernels {
      * tile of tokens has the first group of each, then the second ... */
     uint64_t many_dtypes;
 
-    /* rows <= CODES_ROWS rows of codes, in the order of many_multiply; laid has many_laid_bytes(k) bytes, aligned
-     * to 64.
-     */
+    /* rows <= CODES_ROWS rows of codes in the order of many_multiply, to many_laid_bytes(k) bytes, aligned to 64. */
     void (*many_lay)(const codes *c, int64_t row, int32_t rows, int64_t k, void *laid);
 
     /* sums[t * CODES_ROWS + r] = row r . x[t] for r < rows, t < width <= CODES_TOKENS; the other sums of the block are

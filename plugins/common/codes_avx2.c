@@ -8,16 +8,11 @@ VEC_INLINE quads quads_of(bytes a, bytes b)
     return _mm256_madd_epi16(low, _mm256_set1_epi16(1));
 }
 
-VEC_INLINE quads quads_add(quads sums, bytes codes, bytes x)
-{
-    return _mm256_add_epi32(sums, quads_of(codes, x));
-}
-
 #include "codes_many.h"
 
 void codes_init_avx2(codes_kernels *kernels)
 {
     kernels->unpack = unpack;
     init_ints(kernels);
-    init_many(kernels, MANY_DTYPES & MANY_POSITIVE); /* codes from 128 on would leave the range of two products */
+    init_many(kernels);
 }

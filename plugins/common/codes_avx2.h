@@ -113,7 +113,7 @@ VEC_INLINE bytes bytes_four(const void *p)
 typedef __m256i quads;
 typedef int32_t ints_vec __attribute__((vector_size(32)));
 
-/* Sums of four products of unsigned and signed bytes each; the same, added to others (quads_add). */
+/* Sums of four products of unsigned and signed bytes each. */
 VEC_INLINE quads quads_of(bytes a, bytes b);
 
 /* Codes are 0 to 127, with `below` -128 to 127; x is -127 to 127. */

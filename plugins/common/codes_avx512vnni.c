@@ -166,5 +166,5 @@ VEC_INLINE vec vec_of_halves(words_vec a)
 void codes_init_avx512vnni(codes_kernels *kernels)
 {
     init_ints(kernels);
-    init_many(kernels, MANY_DTYPES);
+    init_many(kernels);
 }

@@ -23,5 +23,5 @@ VEC_INLINE bytes bytes_raise(bytes a)
 void codes_init_avxvnni(codes_kernels *kernels)
 {
     init_ints(kernels);
-    init_many(kernels, MANY_DTYPES);
+    init_many(kernels);
 }

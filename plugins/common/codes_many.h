@@ -1,6 +1,6 @@
 /* The products of codes_ints.h for many tokens: rows of codes are laid so that each instruction multiplies four columns
- * of VEC_LANES rows with the same four of a token. Behind codes_ints.h, with bytes_zero, bytes_raise, bytes_four and
- * quads_add. */
+ * of VEC_LANES rows with the same four of a token. Behind codes_ints.h, with bytes_zero, bytes_four and, where
+ * INTS_RAISED, quads_add. */
 #ifndef TENON_COMMON_CODES_MANY_H
 #define TENON_COMMON_CODES_MANY_H
 
@@ -81,12 +81,9 @@ static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int
     }
 }
 
-/* The types that are multiplied so, and those of them whose codes are never negative: all but the few that have both,
- * signs and factors of 16 columns. */
+/* The types that are multiplied so: all but the few that have both, signs and factors of 16 columns. */
 #define MANY_CASE(type, turn, codes_of, size, below, halves, adds) ((below) && (halves) ? 0 : TN_TAKES(type)) |
-#define POSITIVE_CASE(type, turn, codes_of, size, below, halves, adds) ((below) ? 0 : TN_TAKES(type)) |
 #define MANY_DTYPES (INTS_TYPES(MANY_CASE) 0)
-#define MANY_POSITIVE (INTS_TYPES(POSITIVE_CASE) 0)
 
 /* Which loop a type takes. */
 typedef enum many_kind { MANY_UNSIGNED, MANY_SIGNED, MANY_HALVES } many_kind;
@@ -119,6 +116,17 @@ static void many_lay(const codes *c, int64_t row, int32_t rows, int64_t k, void 
 
 /* ---- products ------------------------------------------------------------------------------------------------- */
 
+/* sums and the products of four columns of each row with those of a token. */
+VEC_INLINE quads many_add(many_kind kind, quads sums, bytes code, bytes x)
+{
+#if INTS_RAISED
+    (void)kind;
+    return quads_add(sums, code, x);
+#else
+    return (quads)((ints_vec)sums + (ints_vec)quads_dot(code, x, kind == MANY_SIGNED));
+#endif
+}
+
 /* One group of MANY_ROWS rows with `width` tokens. */
 VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const ints_group *x, vec sum[][CODES_TOKENS])
 {
@@ -126,16 +134,17 @@ VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const in
     const char *factors = laid + QUADS * MANY_VECTORS * VECTOR_BYTES;
     const char *added = factors + parts * MANY_VECTORS * VECTOR_BYTES;
     for (int p = 0; p < parts; p++) {
-        bytes products[MANY_VECTORS][CODES_TOKENS];
+        quads products[MANY_VECTORS][CODES_TOKENS];
         for (int t = 0; t < width; t++)
             for (int v = 0; v < MANY_VECTORS; v++)
-                products[v][t] = kind == MANY_SIGNED ? bytes_four(&x[t].start) : bytes_zero();
+                products[v][t] = kind == MANY_SIGNED && INTS_RAISED ? bytes_four(&x[t].start) : bytes_zero();
         INTS_UNROLLED
         for (int j = p * QUADS / parts; j < (p + 1) * QUADS / parts; j++)
             for (int t = 0; t < width; t++)
                 for (int v = 0; v < MANY_VECTORS; v++)
-                    products[v][t] = quads_add(products[v][t], bytes_load(laid + (j * MANY_VECTORS + v) * VECTOR_BYTES),
-                                               bytes_four(x[t].q + 4 * j));
+                    products[v][t] =
+                        many_add(kind, products[v][t], bytes_load(laid + (j * MANY_VECTORS + v) * VECTOR_BYTES),
+                                 bytes_four(x[t].q + 4 * j));
         for (int v = 0; v < MANY_VECTORS; v++) {
             vec s = vec_load(factors + (p * MANY_VECTORS + v) * VECTOR_BYTES, TN_F32), b = s;
             if (kind != MANY_SIGNED)
@@ -189,9 +198,9 @@ static void many_multiply(const codes *c, const void *laid, int32_t rows, int64_
     }
 }
 
-static void init_many(codes_kernels *kernels, uint64_t dtypes)
+static void init_many(codes_kernels *kernels)
 {
-    kernels->many_dtypes = dtypes;
+    kernels->many_dtypes = MANY_DTYPES;
     kernels->many_lay = many_lay;
     kernels->many_multiply = many_multiply;
 }
