@@ -196,7 +196,8 @@ VEC_INLINE bytes ints_q3_k(const uint8_t *p, int g)
 #define INTS_UNROLLED
 #endif
 
-enum { INTS_TOKENS = 4 };
+/* Tokens that share codes. */
+enum { INTS_TOKENS = 2 };
 
 /* The chunks at a column, and their factors; those of the next rows are fetched. */
 VEC_INLINE void open_lanes(const ints_type *type, const codes *c, int64_t row, int32_t rows, int64_t column, int64_t n,
@@ -210,6 +211,13 @@ VEC_INLINE void open_lanes(const ints_type *type, const codes *c, int64_t row, i
             __builtin_prefetch(at->p[r] + VEC_LANES * c->row_bytes + i, 0, 2);
     }
     type->turn(at, f);
+}
+
+/* Rows of a type whose blocks are chunks end with one. */
+VEC_INLINE bool whole_blocks(const ints_type *type)
+{
+    return type->turn == turn_q4_k || type->turn == turn_q6_k || type->turn == turn_q2_k || type->turn == turn_q3_k ||
+           type->turn == turn_iq4_xs;
 }
 
 /* Codes of a row from group g on; behind its last there is nothing of the row. */
@@ -285,7 +293,7 @@ INTS_ROWS void ints_lanes(const ints_type *type, const codes *c, int64_t row, in
         lanes at;
         turned f;
         open_lanes(type, c, row, rows, column, n, &at, &f);
-        if (at.groups == GROUPS)
+        if (whole_blocks(type) || at.groups == GROUPS)
             ints_chunk(type, &at, GROUPS, &f, x, tokens, sum);
         else
             ints_chunk(type, &at, at.groups, &f, x, tokens, sum);
@@ -299,10 +307,8 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
 {
     for (int32_t r = 0; r < rows; r += VEC_LANES) {
         int32_t t = 0;
-        for (; t + 4 <= tokens; t += 4)
-            ints_lanes(type, c, row + r, rows - r, n, x + t, 4, sums + t * PRODUCT_FEW_ROWS + r);
-        for (; t + 2 <= tokens; t += 2)
-            ints_lanes(type, c, row + r, rows - r, n, x + t, 2, sums + t * PRODUCT_FEW_ROWS + r);
+        for (; t + INTS_TOKENS <= tokens; t += INTS_TOKENS)
+            ints_lanes(type, c, row + r, rows - r, n, x + t, INTS_TOKENS, sums + t * PRODUCT_FEW_ROWS + r);
         for (; t < tokens; t++)
             ints_lanes(type, c, row + r, rows - r, n, x + t, 1, sums + t * PRODUCT_FEW_ROWS + r);
     }

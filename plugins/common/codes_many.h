@@ -60,7 +60,7 @@ INTS_ROWS void lay_rows(const ints_type *type, const codes *c, int64_t row, int3
         lanes at;
         turned f;
         open_lanes(type, c, row, rows, column, n, &at, &f);
-        if (at.groups == GROUPS)
+        if (whole_blocks(type) || at.groups == GROUPS)
             lay_chunk(type, &at, GROUPS, &f, to);
         else
             lay_chunk(type, &at, at.groups, &f, to);

@@ -33,7 +33,7 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* Tokens from which rows of codes are laid for many, where they are. */
-enum { MANY_FROM = 5 };
+enum { MANY_FROM = 3 };
 
 /* Rows that are unpacked at once: whole tiles, and whole blocks of dots. */
 enum { STRIP = 32 };
