@@ -38,7 +38,7 @@ VEC_INLINE bytes bytes_or(bytes a, bytes b)
 
 VEC_INLINE bytes bytes_right(bytes a, int bits)
 {
-    return _mm512_srli_epi16(a, (unsigned)bits);
+    return _mm512_srlv_epi16(a, _mm512_set1_epi16((int16_t)bits)); /* a count that is no constant is two instructions */
 }
 
 VEC_INLINE bytes bytes_left(bytes a, int bits)
@@ -49,6 +49,12 @@ VEC_INLINE bytes bytes_left(bytes a, int bits)
 VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
 {
     return _mm512_srlv_epi64(a, bytes_of(_mm256_set1_epi64x(bits), _mm256_set1_epi64x(bits + step)));
+}
+
+VEC_INLINE bytes bytes_two(bytes a, int i)
+{
+    const __m512i by = bytes_of(_mm256_set1_epi64x(2 * i - 4), _mm256_set1_epi64x(2 * i - 2));
+    return bytes_and(_mm512_rorv_epi64(a, by), 0x30);
 }
 
 VEC_INLINE __m256i both_halves(const uint8_t *p)

@@ -41,6 +41,12 @@ VEC_INLINE bytes bytes_right_by(bytes a, int bits, int step)
     (void)step;
     return bytes_right(a, bits);
 }
+
+/* Bits 2 i and 2 i + 1 of each byte as bits 4 and 5, i growing by one from group to group. */
+VEC_INLINE bytes bytes_two(bytes a, int i)
+{
+    return bytes_left(bytes_and(bytes_right(a, 2 * i), 3), 4);
+}
 #endif
 
 /* ---- rounding ----------------------------------------------------------------------------------------------- */
@@ -171,8 +177,7 @@ VEC_INLINE bytes ints_q6_k(const uint8_t *p, int g)
 {
     int h = g / 4, part = g % 4;
     bytes low = bytes_and(bytes_right(bytes_load(p + 64 * h + 32 * (part & 1)), part / 2 * 4), 15);
-    bytes high = bytes_and(bytes_right_by(bytes_same(p + 128 + 32 * h), 2 * part, 2), 3);
-    return bytes_or(low, bytes_left(high, 4));
+    return bytes_or(low, bytes_two(bytes_same(p + 128 + 32 * h), part));
 }
 
 VEC_INLINE bytes ints_q2_k(const uint8_t *p, int g)

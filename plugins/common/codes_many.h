@@ -6,7 +6,7 @@
 
 #include "codes_ints.h"
 
-/* Rows whose sums with MANY_TOKENS tokens stay in registers. */
+/* Rows whose sums with CODES_TOKENS tokens stay in registers. */
 enum {
     MANY_VECTORS = VEC_LANES == 16 ? 2 : 1,
     MANY_ROWS = MANY_VECTORS * VEC_LANES,
@@ -67,9 +67,13 @@ INTS_ROWS void lay_rows(const ints_type *type, const codes *c, int64_t row, int3
     }
 }
 
+/* What formats for activations as they are multiply is never laid. */
+#define MANY_DTYPES (INTS_DTYPES & ~INTS_FINE_DTYPES)
+
 #define LAY_CASE(type, turn, codes_of, size, below, halves, adds)                                                      \
     case type:                                                                                                         \
-        lay_rows(&(const ints_type){turn, codes_of, size, below, halves, adds}, c, row, rows, k, vector, to);          \
+        if (MANY_DTYPES >> type & 1)                                                                                   \
+            lay_rows(&(const ints_type){turn, codes_of, size, below, halves, adds}, c, row, rows, k, vector, to);      \
         break;
 
 static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int vector, char *to)
@@ -80,10 +84,6 @@ static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int
         break;
     }
 }
-
-/* The types that are multiplied so: all but the few that have both, signs and factors of 16 columns. */
-#define MANY_CASE(type, turn, codes_of, size, below, halves, adds) ((below) && (halves) ? 0 : TN_TAKES(type)) |
-#define MANY_DTYPES (INTS_TYPES(MANY_CASE) 0)
 
 /* Which loop a type takes. */
 typedef enum many_kind { MANY_UNSIGNED, MANY_SIGNED, MANY_HALVES } many_kind;

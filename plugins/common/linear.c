@@ -1,6 +1,7 @@
 /* The product of a call, in one parallel section. Few tokens stream the weights, each thread a share of its own; more
  * go by blocks, whose panel all threads pack together and then take rows of weights for, piece by piece. Quantised rows
- * are unpacked into scratch, so few at a time that they are multiplied out of the caches. */
+ * meet tokens that were rounded to int8 as they lie, or laid for many of them, or are unpacked into scratch, so few at
+ * a time that they are multiplied out of the caches. */
 #include "linear.h"
 #include "product_parts.h"
 #include "scratch.h"

@@ -21,7 +21,6 @@ VEC_INLINE vec vec_exp2(vec a)
     return vec_mul(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
 
-#define attention_transpose vec_transpose
 #include "attention_vec.h"
 #include "attention_grad_vec.h"
 

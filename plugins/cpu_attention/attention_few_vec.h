@@ -17,7 +17,7 @@ VEC_INLINE void few_step(const attention_few *f, tn_dtype dtype, const char *con
         }
         for (int r = 0; at_ % LINE == 0 && r < VEC_LANES; r++)
             __builtin_prefetch(f->next + (s + g * VEC_LANES + r) * f->next_step + at_, 0, 2);
-        attention_transpose(v);
+        vec_transpose(v);
         for (int c = 0; c < VEC_LANES; c++)
             for (int r = 0; c < n && r < rows; r++)
                 sum[g * rows + r] = vec_fma(v[c], vec_set(q[r * f->row + i + c]), sum[g * rows + r]);

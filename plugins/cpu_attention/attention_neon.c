@@ -19,7 +19,6 @@ VEC_INLINE vec vec_exp2(vec a)
     return vec_mul(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(whole, half), bias), 23)));
 }
 
-#define attention_transpose vec_transpose
 #include "attention_vec.h"
 #include "attention_grad_vec.h"
 

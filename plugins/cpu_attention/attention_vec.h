@@ -1,6 +1,5 @@
 /* What is written once for every width of vectors: include vec_<isa>.h first, and define vec_exp2 (2 to the power of
- * a: 0 below -150, NaN stays), attention_transpose (VEC_LANES vectors as rows become columns) and how many groups of
- * lanes and how many rows the products take at a time. */
+ * a: 0 below -150, NaN stays) and how many groups of lanes and how many rows the products take at a time. */
 #include "attention.h"
 
 #include <float.h>
@@ -36,7 +35,7 @@ VEC_INLINE void queries_as(const char *const *row, tn_dtype dtype, int64_t d, fl
                 const char *from = row[l + r] + (size_t)i * size_of(dtype);
                 v[r] = left >= VEC_LANES ? vec_load(from, dtype) : vec_load_part(from, dtype, left);
             }
-            attention_transpose(v);
+            vec_transpose(v);
             for (int64_t c = 0; c < n; c++)
                 put(panel + (i + c) * GROUP + l, v[c]);
         }
@@ -332,7 +331,7 @@ static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtyp
             vec v[VEC_LANES];
             for (int c = 0; c < VEC_LANES; c++)
                 v[c] = c < left ? vec_fma(at(o + (i + c) * GROUP + l), at(factor + l), vec_set(0.0f)) : vec_set(0.0f);
-            attention_transpose(v);
+            vec_transpose(v);
             for (int r = 0; r < VEC_LANES && l + r < rows; r++) {
                 char *row = to[l + r] + (size_t)i * size_of(dtype);
                 if (left >= VEC_LANES)
