@@ -76,8 +76,9 @@ $(call obj,tests/api/calls.c): TEST_CFLAGS += -I$(BUILD)/api
 $(BUILD)/tests/test_api: $(call obj,$(patsubst %,tests/api/%.c,calls values values_pointers values_world))
 $(BUILD)/tests/test_api: | $(BUILD)/plugins/npu_rmsnorm.so
 # Those of what plugins share see that too.
-$(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
+$(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins -Iplugins/common
 $(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
+$(BUILD)/tests/test_expert_ints: $(call obj,$(wildcard plugins/cpu_quantised/experts*.c))
 # Those of the server link what they look at of it, which takes no more than core does.
 SPLITTER_OBJ := $(call obj,$(wildcard serve/splitter*.c))
 $(patsubst tests/serve/%.c,$(BUILD)/tests/%,$(wildcard tests/serve/test_splitter*.c)): $(SPLITTER_OBJ) $(call obj,tests/serve/split.c)

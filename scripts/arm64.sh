@@ -37,7 +37,7 @@ scripts/setup.sh --emulation || skip 'no cross compiler or no qemu-user'
 PKG_CONFIG_LIBDIR=$sysroot/usr/lib/aarch64-linux-gnu/pkgconfig:$sysroot/usr/share/pkgconfig
 PKG_CONFIG_SYSROOT_DIR=$sysroot
 export PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
-tests="check_kernels check_models test_codes test_linear_ints test_golden test_elementwise test_device test_product_tiers"
+tests="check_kernels check_models test_codes test_linear_ints test_expert_ints test_golden test_elementwise test_device test_product_tiers"
 # gold does not look behind the links to places outside of the packages' folder.
 # shellcheck disable=SC2086,SC2046 # words
 make -j"$(nproc)" SETUP=no BUILD="$build" CC="aarch64-linux-gnu-gcc --sysroot=$sysroot" CFLAGS=-g0 TEST_LINKER= all \
@@ -55,4 +55,4 @@ echo 'SKIPPED all but each 24th made-up case of the kernels, and gemma3n_text: e
 TENON_BUILD=$root tests/run.sh "$root/emulate check_kernels --tier neon --every 24" "$root/emulate check_kernels tests/data/ops" \
     "$root/emulate check_models tests/data/models --config tests/data/unchecked.json --without gemma3n_text" \
     "$root/emulate test_golden" "$root/emulate test_elementwise" \
-    "$root/emulate test_codes" "$root/emulate test_linear_ints" "$root/emulate test_device" "$root/emulate test_product_tiers" tests/build/test_hardened.sh
+    "$root/emulate test_codes" "$root/emulate test_linear_ints" "$root/emulate test_expert_ints" "$root/emulate test_device" "$root/emulate test_product_tiers" tests/build/test_hardened.sh

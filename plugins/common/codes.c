@@ -219,16 +219,17 @@ tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index,
 
 /* ---- two terms ------------------------------------------------------------------------------------------------- */
 
-void codes_leave_rest(float *x, int64_t k, const ints_group *rounded)
+void codes_leave_rest(float *x, int64_t k, int64_t step, const ints_group *rounded)
 {
-    for (int64_t i = 0; i < k; i++)
-        x[i] -= rounded[i / CODES_GROUP].factor * (float)rounded[i / CODES_GROUP].q[i % CODES_GROUP];
+    for (int64_t i = 0; i < k; i++) {
+        const ints_group *group = (const ints_group *)(const void *)((const char *)rounded + i / CODES_GROUP * step);
+        x[i] -= group->factor * (float)group->q[i % CODES_GROUP];
+    }
 }
 
-void codes_add_terms(float *sums, int64_t tokens)
+void codes_add_terms(float *sums, int64_t tokens, int64_t rows)
 {
     for (int64_t t = 0; t < tokens; t++)
-        for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
-            sums[t * PRODUCT_FEW_ROWS + r] =
-                sums[2 * t * PRODUCT_FEW_ROWS + r] + sums[(2 * t + 1) * PRODUCT_FEW_ROWS + r];
+        for (int64_t r = 0; r < rows; r++)
+            sums[t * rows + r] = sums[2 * t * rows + r] + sums[(2 * t + 1) * rows + r];
 }

@@ -47,8 +47,17 @@ static inline int64_t ints_space(int64_t k)
 /* The matrix of a role (of expert `index`); declines what is not read, with the reason. */
 tn_status codes_open(codes *c, const tn_site *site, tn_role role, int64_t index, tn_error *err);
 
-/* Products of many tokens: rows of a block, tokens of a tile. */
-enum { CODES_ROWS = 32, CODES_TOKENS = 6 };
+/* Products of many tokens: rows of a block, tokens of a tile; from how many on it pays to lay rows. */
+enum { CODES_ROWS = 32, CODES_TOKENS = 6, CODES_LAID_FROM = 3 };
+
+/* Where the first group of rounded row i of n is, in tiles of `most` rows, and what lies from each to its next. */
+static inline ints_group *codes_tile_row(ints_group *tiles, int64_t k, int64_t i, int64_t n, int64_t most,
+                                         int64_t *step)
+{
+    int64_t tile = i / most * most, width = n - tile < most ? n - tile : most;
+    *step = width * (int64_t)sizeof(ints_group);
+    return tiles + tile * (k / CODES_GROUP) + i - tile;
+}
 
 /* Bytes of a block of rows as many_lay leaves it, a multiple of 64. */
 static inline int64_t many_laid_bytes(int64_t k)
@@ -82,11 +91,11 @@ typedef struct codes_kernels {
                           float *sums);
 } codes_kernels;
 
-/* x becomes what rounding it to groups side by side has left. */
-void codes_leave_rest(float *x, int64_t k, const ints_group *rounded);
+/* x becomes what rounding it to groups that lie `step` bytes apart has left. */
+void codes_leave_rest(float *x, int64_t k, int64_t step, const ints_group *rounded);
 
-/* Sums of `ints` of two terms for each token become those of the tokens. */
-void codes_add_terms(float *sums, int64_t tokens);
+/* Sums of two terms for each token, `rows` of each, become those of the tokens. */
+void codes_add_terms(float *sums, int64_t tokens, int64_t rows);
 
 void codes_kernels_init(codes_kernels *kernels, uint64_t cpu_flags);
 

@@ -33,9 +33,6 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Tokens from which rows of codes are laid for many, where they are. */
-enum { MANY_FROM = 3 };
-
 /* Rows that are unpacked at once: whole tiles, and whole blocks of dots. */
 enum { STRIP = 32 };
 
@@ -61,7 +58,7 @@ static bool lays_codes(const linear_layer *layer)
 /* Tokens of a call that meet rows of weights one by one. */
 static int64_t few_limit(const linear_layer *layer)
 {
-    return lays_codes(layer) ? MANY_FROM - 1 : layer->kernels.variant->few_tokens;
+    return lays_codes(layer) ? CODES_LAID_FROM - 1 : layer->kernels.variant->few_tokens;
 }
 
 /* scratch NULL: only the total counts. */
@@ -200,7 +197,7 @@ static bool round_token(const linear_run *run, const void *x, char *mine, ints_g
         if (!layer->unpacks.round(wide, layer->in, sizeof *to, to))
             return false;
         if (term + 1 < layer->terms)
-            codes_leave_rest(wide, layer->in, to);
+            codes_leave_rest(wide, layer->in, sizeof *to, to);
     }
     return true;
 }
@@ -222,7 +219,7 @@ static void multiply_ints(const linear_layer *layer, const ints_group *const *ro
         const float *bias = product_widen_bias(&layer->kernels, layer->weight.bias, row, n, wide);
         layer->unpacks.ints(&layer->codes, row, n, layer->in, rounded, layer->terms * tokens, sums);
         if (layer->terms == 2)
-            codes_add_terms(sums, tokens);
+            codes_add_terms(sums, tokens, PRODUCT_FEW_ROWS);
         for (int32_t t = 0; t < tokens; t++)
             store_sums(layer, sums + t * PRODUCT_FEW_ROWS, bias, n, row, y[t]);
     }
@@ -257,9 +254,8 @@ static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_
 /* Where a token's first group is among n, and what lies from each to its next. */
 static ints_group *rounded_token(const linear_run *run, int64_t t, int64_t n, int64_t *step)
 {
-    int64_t most = lays_codes(run->layer) ? CODES_TOKENS : 1, tile = t / most * most, width = least(most, n - tile);
-    *step = width * (int64_t)sizeof(ints_group);
-    return (ints_group *)(void *)run->memory.panel + tile * (run->layer->in / CODES_GROUP) + t - tile;
+    return codes_tile_row((ints_group *)(void *)run->memory.panel, run->layer->in, t, n,
+                          lays_codes(run->layer) ? CODES_TOKENS : 1, step);
 }
 
 /* A thread's share of a block; zeros are in the place of what cannot be rounded. */

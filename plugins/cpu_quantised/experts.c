@@ -10,13 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Columns of a result; slots that share unpacked codes; terms of int8: gates cut off what is large in a row, and one
- * would be too coarse for what is left. */
-enum { COLUMNS = 64, SLOTS = PRODUCT_FEW_TOKENS, TERMS = 2 };
+/* Columns of a result; slots that share unpacked codes. */
+enum { COLUMNS = 64, SLOTS = PRODUCT_FEW_TOKENS };
 
 /* Rows that were or will be rounded. */
 typedef struct rounded_rows {
-    ints_group *rows; /* TERMS of each                                                                  */
+    ints_group *rows; /* the terms of each                                                              */
     float *wide;
     int32_t *finite;
     int64_t length;
@@ -35,17 +34,19 @@ typedef struct experts_run {
     product_queue queue[2];
 } experts_run;
 
-void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags)
+void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int32_t terms, bool many_ints)
 {
     *layer = (experts_layer){.site = site,
                              .hidden = site->dim[TN_DIM_HIDDEN],
                              .inter = site->dim[TN_DIM_INTER],
-                             .top_k = site->dim[TN_DIM_TOP_K]};
+                             .top_k = site->dim[TN_DIM_TOP_K],
+                             .terms = terms,
+                             .many_ints = many_ints};
     product_kernels_init(&layer->kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], flags);
     codes_kernels_init(&layer->unpacks, flags);
 }
 
-tn_status experts_check(const experts_layer *layer, tn_error *err)
+tn_status experts_check(const experts_layer *layer, uint64_t dtypes, tn_error *err)
 {
     static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_DOWN};
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
@@ -54,8 +55,8 @@ tn_status experts_check(const experts_layer *layer, tn_error *err)
             tn_status status = codes_open(&c, layer->site, roles[i], e, err);
             if (status != TN_OK)
                 return status;
-            if (!(INTS_DTYPES >> c.dtype & 1))
-                return tn_fail(err, TN_DECLINED, layer->site->path, "%s: %s codes are not multiplied as integers here",
+            if (!(dtypes >> c.dtype & 1))
+                return tn_fail(err, TN_DECLINED, layer->site->path, "%s: %s codes are not multiplied so here",
                                tn_role_name(roles[i]), tn_dtype_name(c.dtype));
         }
     return TN_OK;
@@ -63,9 +64,9 @@ tn_status experts_check(const experts_layer *layer, tn_error *err)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-static void take_rows(rounded_rows *r, size_t *at, char *base, int64_t count, int64_t length)
+static void take_rows(rounded_rows *r, size_t *at, char *base, int64_t count, int32_t terms, int64_t length)
 {
-    size_t rows = scratch_take(at, (size_t)(count * TERMS * ints_space(length)));
+    size_t rows = scratch_take(at, (size_t)(count * terms * ints_space(length)));
     size_t wide = scratch_take(at, (size_t)(count * length) * sizeof(float));
     size_t finite = scratch_take(at, (size_t)count * sizeof(int32_t));
     r->length = length;
@@ -86,8 +87,8 @@ static size_t layout(experts_run *run, const experts_layer *layer, int32_t threa
 {
     size_t at = 0;
     int64_t slots = PRODUCT_FEW_TOKENS * layer->top_k;
-    take_rows(&run->x, &at, base, PRODUCT_FEW_TOKENS, layer->hidden);
-    take_rows(&run->h, &at, base, slots, layer->inter);
+    take_rows(&run->x, &at, base, PRODUCT_FEW_TOKENS, layer->terms, layer->hidden);
+    take_rows(&run->h, &at, base, slots, layer->terms, layer->inter);
     size_t results = scratch_take(&at, (size_t)(slots * layer->hidden) * sizeof(float));
     size_t weights = scratch_take(&at, (size_t)slots * sizeof(float));
     size_t order = scratch_take(&at, (size_t)slots * sizeof(int32_t));
@@ -215,34 +216,11 @@ void experts_glu(const experts_layer *layer, int64_t expert, int64_t f, int64_t 
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
-static ints_group *row_of(const rounded_rows *r, int64_t row, int32_t term)
-{
-    return r->rows + (row * TERMS + term) * (r->length / CODES_GROUP);
-}
-
 /* Rounds one row of `wide`, which stays as it is. */
 static void round_row(const experts_run *run, const rounded_rows *r, int64_t row, float *rest)
 {
-    float *wide = r->wide + row * r->length;
-    r->finite[row] = run->layer->unpacks.round(wide, r->length, sizeof(ints_group), row_of(r, row, 0));
-    if (!r->finite[row])
-        return;
-    memcpy(rest, wide, (size_t)r->length * sizeof *rest);
-    codes_leave_rest(rest, r->length, row_of(r, row, 0));
-    r->finite[row] = run->layer->unpacks.round(rest, r->length, sizeof(ints_group), row_of(r, row, 1));
-}
-
-/* Rows of weights times a row that is not finite. */
-static void plain_sums(const experts_run *run, const codes *c, int64_t row, int64_t n, const float *wide, int64_t k,
-                       float *unpacked, float *sums)
-{
-    for (int64_t r = 0; r < n; r++) {
-        float sum = 0.0f;
-        run->layer->unpacks.unpack(c, row + r, 0, k, TN_F32, unpacked);
-        for (int64_t i = 0; i < k; i++)
-            sum += unpacked[i] * wide[i];
-        sums[r] = sum;
-    }
+    ints_group *to = r->rows + row * run->layer->terms * (r->length / CODES_GROUP);
+    r->finite[row] = experts_round(run->layer, r->wide + row * r->length, r->length, 0, 1, rest, to);
 }
 
 /* A stretch of slots and 16 rows of one matrix: sums[i * PRODUCT_FEW_ROWS + r]. */
@@ -256,22 +234,24 @@ typedef struct stretch {
 static void multiply(const experts_run *run, tn_role role, int64_t expert, const stretch *s, float *sums)
 {
     const rounded_rows *from = role == TN_ROLE_DOWN ? &run->h : &run->x;
-    const ints_group *rows[TERMS * SLOTS];
+    const ints_group *rows[2 * SLOTS];
     int64_t number[SLOTS];
+    int32_t terms = run->layer->terms;
     codes c;
     if (codes_open(&c, run->layer->site, role, expert, NULL) != TN_OK)
         return; /* plan has asked */
     for (int32_t i = 0; i < s->count; i++) {
         number[i] = role == TN_ROLE_DOWN ? s->slots[i] : s->slots[i] / run->layer->top_k;
-        for (int32_t term = 0; term < TERMS; term++)
-            rows[i * TERMS + term] = row_of(from, number[i], term);
+        for (int32_t term = 0; term < terms; term++)
+            rows[i * terms + term] = from->rows + (number[i] * terms + term) * (from->length / CODES_GROUP);
     }
-    run->layer->unpacks.ints(&c, s->row, (int32_t)s->rows, from->length, rows, s->count * TERMS, sums);
-    codes_add_terms(sums, s->count);
+    run->layer->unpacks.ints(&c, s->row, (int32_t)s->rows, from->length, rows, s->count * terms, sums);
+    if (terms == 2)
+        codes_add_terms(sums, s->count, PRODUCT_FEW_ROWS);
     for (int32_t i = 0; i < s->count; i++)
         if (!from->finite[number[i]])
-            plain_sums(run, &c, s->row, s->rows, from->wide + number[i] * from->length, from->length, s->unpacked,
-                       sums + i * PRODUCT_FEW_ROWS);
+            experts_multiply_plain(run->layer, &c, s->row, s->rows, from->wide + number[i] * from->length, from->length,
+                                   s->unpacked, sums + i * PRODUCT_FEW_ROWS);
 }
 
 static void gate_up(const experts_run *run, int64_t expert, const stretch *s)

@@ -3,7 +3,18 @@
 #include "experts.h"
 #include "linear.h"
 
+#define ROUGH_DTYPES (INTS_DTYPES & ~INTS_FINE_DTYPES)
+
 enum { MANY_INTS = 4 };
+
+/* AMX multiplies bf16 as fast as others integers. */
+static bool has_tiles(const tn_site *site)
+{
+    return product_choose((tn_dtype)site->meaning[TN_AXIS_DTYPE], 1, tn_cpu_flags()).variant->processor &
+           TN_CPU_AMX_BF16;
+}
+
+static const char by_tiles[] = "many tokens go by AMX's tiles of bf16 here";
 
 /* plan->user[0]: the instruction sets that scratch was sized for. */
 static tn_status layer_of(linear_layer *layer, const tn_site *site, const tn_plan *plan, tn_error *err)
@@ -43,12 +54,10 @@ static tn_status plan_fine(const tn_site *site, tn_plan *plan, tn_error *err)
     return plan_linear(site, plan, 2, err);
 }
 
-/* AMX multiplies bf16 as fast as others integers. */
 static tn_status plan_same(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const product_variant *v = product_choose((tn_dtype)site->meaning[TN_AXIS_DTYPE], 1, tn_cpu_flags()).variant;
-    if (v->processor & TN_CPU_AMX_BF16)
-        return tn_fail(err, TN_DECLINED, site->path, "many tokens go by AMX's tiles of bf16 here");
+    if (has_tiles(site))
+        return tn_fail(err, TN_DECLINED, site->path, by_tiles);
     return plan_linear(site, plan, 1 | MANY_INTS, err);
 }
 
@@ -68,21 +77,54 @@ static tn_status linear_call(const tn_call *call, tn_error *err)
 
 /* ---- experts --------------------------------------------------------------------------------------------- */
 
-static tn_status plan_experts(const tn_site *site, tn_plan *plan, tn_error *err)
+static experts_layer experts_of(const tn_site *site, const tn_plan *plan)
 {
     experts_layer layer;
+    experts_open(&layer, site, plan->user[0], (int32_t)plan->user[1] & 3, plan->user[1] & MANY_INTS);
+    return layer;
+}
+
+/* plan->user[1]: the terms that activations are rounded to, with MANY_INTS where those of many tokens are. */
+static tn_status plan_experts(const tn_site *site, tn_plan *plan, uint64_t how, uint64_t dtypes, tn_error *err)
+{
     plan->user[0] = tn_cpu_flags();
-    experts_open(&layer, site, plan->user[0]);
-    tn_status status = experts_check(&layer, err);
+    plan->user[1] = how;
+    const experts_layer layer = experts_of(site, plan);
+    tn_status status = experts_check(&layer, dtypes, err);
     if (status == TN_OK)
         plan->scratch_bytes = experts_scratch_size(&layer, plan->max_tokens, plan->threads);
     return status;
 }
 
+static tn_status plan_experts_same(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    if (has_tiles(site))
+        return tn_fail(err, TN_DECLINED, site->path, by_tiles);
+    return plan_experts(site, plan, 1 | MANY_INTS, ROUGH_DTYPES, err);
+}
+
+static tn_status plan_experts_rounded(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_experts(site, plan, 1, ROUGH_DTYPES, err);
+}
+
+/* Strips pay beside tiles; nothing but them takes many tokens with codes that are not laid. */
+static tn_status plan_experts_strips(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    tn_status status = plan_experts(site, plan, 2 | MANY_INTS, ROUGH_DTYPES, NULL);
+    if (status == TN_OK && !has_tiles(site))
+        return tn_fail(err, TN_DECLINED, site->path, "many tokens go by products of integers here");
+    return plan_experts(site, plan, 2, INTS_DTYPES, err);
+}
+
+static tn_status plan_experts_fine(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_experts(site, plan, 2 | MANY_INTS, ROUGH_DTYPES, err);
+}
+
 static tn_status experts_call(const tn_call *call, tn_error *err)
 {
-    experts_layer layer;
-    experts_open(&layer, call->site, call->plan->user[0]);
+    const experts_layer layer = experts_of(call->site, call->plan);
     return experts_forward(&layer, call, err);
 }
 
@@ -103,18 +145,23 @@ static const tn_dim_rule dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROU
 
 static const tn_dim_rule expert_dims[] = {{.dim = TN_DIM_HIDDEN, .multiple = CODES_GROUP},
                                           {.dim = TN_DIM_INTER, .multiple = CODES_GROUP},
-                                          {.dim = TN_DIM_TOP_K, .max = 256}};
+                                          {.dim = TN_DIM_TOP_K, .max = 256}},
+                         /* What is large in a row coarsens its own group, and a gate may cut it off. */
+    rounded_expert_dims[] = {{.dim = TN_DIM_HIDDEN, .min = 256, .multiple = CODES_GROUP},
+                             {.dim = TN_DIM_INTER, .min = 256, .multiple = CODES_GROUP},
+                             {.dim = TN_DIM_TOP_K, .max = 256}};
 
-#define EXPERTS_MATCH(weights)                                                                                         \
+#define GATED (TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU))
+
+#define EXPERTS_MATCH(weights, acts, rules)                                                                            \
     {                                                                                                                  \
         .size = sizeof(tn_match),                                                                                      \
         .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),                                              \
                   [TN_AXIS_WEIGHT] = (weights),                                                                        \
-                  [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU) |         \
-                                  TN_TAKES(TN_ACT_CLAMPED_SWIGLU),                                                     \
+                  [TN_AXIS_ACT] = (acts),                                                                              \
                   [TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_EXPERT_LIST)},                                                 \
         .features = TN_HAS_BIAS | TN_HAS_SCALES | TN_HAS_ZERO_POINTS | TN_HAS_MIXED | TN_HAS_F32_ROUTING,              \
-        .dims = expert_dims, .dim_count = sizeof expert_dims / sizeof *expert_dims                                     \
+        .dims = (rules), .dim_count = 3                                                                                \
     }
 
 /* README.md derives the tolerances. The first that takes a site has it. */
@@ -122,7 +169,7 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES & ~INTS_FINE_DTYPES, rounded_dims),
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), ROUGH_DTYPES, rounded_dims),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 64},
         .plan = plan_same,
         .forward = linear_call,
@@ -131,7 +178,7 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
-        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES & ~INTS_FINE_DTYPES, rounded_dims),
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), ROUGH_DTYPES, rounded_dims),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 64},
         .plan = plan_rounded,
         .forward = linear_call,
@@ -157,10 +204,37 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_MOE_EXPERTS,
-        .match = EXPERTS_MATCH(INTS_DTYPES),
-        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-        .plan = plan_experts,
+        .match = EXPERTS_MATCH(ROUGH_DTYPES, GATED, rounded_expert_dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 12, .ulps_f16 = 96},
+        .plan = plan_experts_same,
         .forward = experts_call,
+        .traits = TN_ROUNDS_INPUTS | TN_SAME_BITS,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_MOE_EXPERTS,
+        .match = EXPERTS_MATCH(ROUGH_DTYPES, GATED, rounded_expert_dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 12, .ulps_f16 = 96},
+        .plan = plan_experts_rounded,
+        .forward = experts_call,
+        .traits = TN_ROUNDS_INPUTS,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_MOE_EXPERTS,
+        .match = EXPERTS_MATCH(INTS_DTYPES, GATED | TN_TAKES(TN_ACT_CLAMPED_SWIGLU), expert_dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
+        .plan = plan_experts_strips,
+        .forward = experts_call,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_MOE_EXPERTS,
+        .match = EXPERTS_MATCH(ROUGH_DTYPES, GATED | TN_TAKES(TN_ACT_CLAMPED_SWIGLU), expert_dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
+        .plan = plan_experts_fine,
+        .forward = experts_call,
+        .traits = TN_SAME_BITS,
     },
 };
 
