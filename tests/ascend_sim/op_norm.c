@@ -149,17 +149,19 @@ SIM_RULE(aclnnAddRmsNorm, ACL_ADD_NORM)
 
 /* ---- gradient -------------------------------------------------------------------------------------------------- */
 
-/* One row: dx = (t - x * rstd * mean(t * x * rstd)) * rstd with t = dy * gamma, over x; dgamma grows. */
+/* One row: dx = (t - y * mean(t * y)) * rstd with t = dy * gamma, y = x * rstd, over x; dgamma grows. y comes first, as
+ * in the kernels of 8.1.RC1: dy * x may be denormal where that is not. */
 static void grad_row(const float *dy, float *x, const float *gamma, float rstd, float *dgamma, int64_t n)
 {
     float lanes[LANES] = {0};
     for (int64_t i = 0; i < n; i++) {
-        lanes[i % LANES] += dy[i] * gamma[i] * x[i] * rstd;
-        dgamma[i] += dy[i] * x[i] * rstd;
+        x[i] *= rstd;
+        lanes[i % LANES] += dy[i] * gamma[i] * x[i];
+        dgamma[i] += dy[i] * x[i];
     }
     float mean = lanes_total(lanes) / (float)n;
     for (int64_t i = 0; i < n; i++)
-        x[i] = (dy[i] * gamma[i] - x[i] * rstd * mean) * rstd;
+        x[i] = (dy[i] * gamma[i] - x[i] * mean) * rstd;
 }
 
 /* Tensors: dy, x, rstd, gamma, dxOut, dgammaOut. */

@@ -129,6 +129,13 @@ static double *values_of(const tn_tensor *t)
     return v;
 }
 
+/* What a row counts as at least, as in core (compare_size): denormals are as far apart as the smallest normal numbers,
+ * so that rounding one is an error of that size. */
+static double smallest_normal(tn_dtype dtype)
+{
+    return dtype <= TN_F64 ? smallest(dtype) / (2 * unit_roundoff(dtype)) : 0;
+}
+
 /* The declared tolerance, per element: ulps * eps * the largest magnitude in the row, of a gradient in the tensor: sums
  * that cancel make whole rows of these small. A result in f32 of a model in a narrower type is as near as that type
  * allows. */
@@ -143,7 +150,7 @@ static double *declared_bound(const tn_impl *impl, const tn_site *site, bool bac
     double ulps = dtype == TN_F32 ? tolerance->ulps_f32 : dtype == TN_BF16 ? tolerance->ulps_bf16 : tolerance->ulps_f16;
     double *bound = malloc((size_t)(n + 1) * sizeof *bound);
     for (int64_t begin = 0; bound && begin < n; begin += row) {
-        double largest = 0;
+        double largest = smallest_normal(dtype);
         for (int64_t i = begin; i < begin + row; i++)
             if (fabs(eager[i]) > largest && isfinite(eager[i]))
                 largest = fabs(eager[i]);
