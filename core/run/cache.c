@@ -355,12 +355,34 @@ static tn_status clear(const kv_cache *c, tn_tensor t, tn_error *err)
     return status;
 }
 
-/* States of a session that was reset. A device's fresh memory is zero. */
-static tn_status clear_states(kv_cache *c, tn_error *err)
+/* Other memory, or the same, which is zero again. */
+static tn_status renew(const kv_cache *c, growing *g, tn_error *err)
 {
+    size_t bytes = g->bytes;
+    growing_free(g);
+    return growing_init(g, c->device, bytes, err);
+}
+
+/* What a device with memory of its own is shown of slots that are not used is zero in a new session, and may have been
+ * left by the text before in one that was reset. */
+static tn_status renew_slots(kv_cache *c, int64_t layer, tn_error *err)
+{
+    growing *const slots[] = {&c->k[layer], &c->v[layer], &c->index[layer]};
     tn_status status = TN_OK;
-    for (int64_t i = 0; c->used && cache_length(c) == 0 && i < c->layers && status == TN_OK; i++) {
-        status = clear(c, conv_of(c, i), err);
+    for (int i = 0; i < 3 && !c->device->ops->host_memory && status == TN_OK; i++)
+        status = renew(c, slots[i], err);
+    return status;
+}
+
+/* States of a session that was reset, and its slots. A device's fresh memory is zero. */
+static tn_status clear_all(kv_cache *c, tn_error *err)
+{
+    bool again = c->used && cache_length(c) == 0;
+    tn_status status = again ? device_sync(c->device, err) : TN_OK;
+    for (int64_t i = 0; again && i < c->layers && status == TN_OK; i++) {
+        status = renew_slots(c, i, err);
+        if (status == TN_OK)
+            status = clear(c, conv_of(c, i), err);
         if (status == TN_OK)
             status = clear(c, state_of(c, i), err);
     }
@@ -383,7 +405,9 @@ tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_
     tn_status status = cache_hold(c, cache_length(c) + tokens, err);
     if (status != TN_OK)
         return status;
-    status = clear_states(c, err);
+    status = clear_all(c, err);
+    if (status != TN_OK)
+        return status;
     for (int64_t b = 0; b < c->rows; b++)
         for (int64_t t = 0; t < tokens; t++) {
             bool real = !mask || mask[b * mask_stride + t] != 0;

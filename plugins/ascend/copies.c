@@ -47,6 +47,7 @@ tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t byt
 {
     npu *n = npu_of(queue);
     npu_shadow_drop(n, device, bytes);
+    npu_cache_forget(n, device);
     n->uploads++;
     tn_status status = npu_enter(queue, err);
     if (status == TN_OK)

@@ -78,8 +78,11 @@ tn_status eager_perform(const tn_call *call, tn_error *err)
     if (!has_results(call))
         return TN_OK;
     npu *n = npu_of(call->queue);
-    for (int32_t i = 0; i < call->out_count; i++)
+    for (int32_t i = 0; i < call->out_count; i++) {
         npu_shadow_drop_tensor(n, &call->out[i]);
+        if (call->op != TN_OP_CACHE_APPEND)
+            npu_cache_forget(n, call->out[i].data);
+    }
     if (call->scratch)
         npu_shadow_drop(n, call->scratch, eager_scratch(call));
     return npu_perform(operation->body, call, err);

@@ -5,8 +5,8 @@
  * of a key head are rows of one product with its keys, which are read where they are. The mask is made on the host from
  * the positions, for the keys between the first and the last that some query of the block sees, and as many around
  * these as make whole steps; layers that see the same share it. A single query that sees all of these needs none. What
- * lies in a key's place in between that nobody sees takes part with weight 0, so it has to be a number, as it is in a
- * cache that was zeros at first.
+ * lies in a key's place in between that nobody sees takes part with weight 0, so it has to be a number: unused slots
+ * that are not known to hold zeros are left out by a copy.
  *
  * In 16 bits one fused operator does all of it where it can, but for softcaps, sinks and larger scales, and for
  * queries that see nothing; what it rounds on the way is its own.
@@ -14,6 +14,7 @@
  * With sinks core/eager rounds scores after their maximum is taken away. That is left out here: it moves a probability
  * by no more than a rounding of its exponent. */
 #include "eager_attention.h"
+#include "eager_unused.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -350,10 +351,14 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
 }
 
 /* All queries of a batch row, whose positions and those of its keys are q and k. */
-static void attention_row(npu_run *r, const attention_job *job, int64_t row, const int32_t *q, const int32_t *k)
+static void attention_row(npu_run *r, const attention_job *whole, int64_t row, const int32_t *q, const int32_t *k)
 {
+    attention_job of_row = *whole, *job = &of_row;
     mask_span all = mask_find(&job->rule, q, job->tokens, k, job->keys);
     span_in_steps(&all, job->keys);
+    used_slots keys = used_slots_of(r, whole->k, row, &all, k), values = used_slots_of(r, whole->v, row, &all, k);
+    job->k = &keys.t;
+    job->v = &values.t;
     int64_t step = attention_fit(job, all.end - all.first, job->scratch_bytes);
     for (int64_t t = 0; t < job->tokens && r->status == TN_OK; t += step) {
         attention_part part = {.row = row, .first = t, .count = job->tokens - t < step ? job->tokens - t : step};
@@ -361,6 +366,8 @@ static void attention_row(npu_run *r, const attention_job *job, int64_t row, con
         span_in_steps(&part.span, job->keys);
         attention_part_run(r, job, &part, q + t, k);
     }
+    used_slots_end(r, &keys);
+    used_slots_end(r, &values);
 }
 
 int32_t *attention_positions(npu_run *r, const tn_tensor *t)

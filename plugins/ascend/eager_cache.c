@@ -1,6 +1,7 @@
 /* CACHE_APPEND: x [B,T,K,D] goes to cache[b, slot[b,t]]; a negative slot drops its token. Tokens whose slots follow one
  * another are copied together, and batch rows too where they have the same slots. */
 #include "operators.h"
+#include "queue.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,6 +40,8 @@ static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t 
             n++;
         tn_tensor from = npu_tokens(job->x, row, rows, t, n), to = npu_tokens(job->cache, row, rows, slot, n);
         npu_move(r, from, to);
+        for (int64_t b = row; b < row + rows; b++)
+            npu_cache_appended(npu_of(r->queue), job->cache, b, slot + n);
     }
 }
 

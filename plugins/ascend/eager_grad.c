@@ -118,6 +118,7 @@ static void visit(npu_run *r, visitor *each)
 static void forget(npu_run *r, const tn_tensor *t)
 {
     npu_shadow_drop_tensor(npu_of(r->queue), t);
+    npu_cache_forget(npu_of(r->queue), t->data);
 }
 
 /* A dimension of stride 0 is written once. */

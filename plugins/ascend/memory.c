@@ -103,6 +103,8 @@ tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
     if (status != TN_OK) {
         give(n, *out, size);
         *out = NULL;
+    } else {
+        npu_cache_fresh(n, *out, size);
     }
     return status;
 }
@@ -112,6 +114,7 @@ void npu_free(tn_queue *queue, void *memory, size_t bytes)
     if (!memory)
         return;
     npu_shadow_drop(npu_of(queue), memory, bytes);
+    npu_cache_forget(npu_of(queue), memory);
     npu_enter(queue, NULL);
     npu_flush(queue, NULL);
     give(npu_of(queue), memory, rounded(bytes));

@@ -36,6 +36,14 @@ typedef struct npu_made {
     size_t bytes;
 } npu_made;
 
+/* Memory that was handed out and is not given back. used: of each row of the cache [rows,C,..] that it is, behind the
+ * last slot that CACHE_APPEND ever wrote; NULL: it is none so far. */
+typedef struct npu_cache {
+    const char *at, *first;  /* and its first row                                                  */
+    size_t bytes, row, slot; /* and those from one row, and from one slot, to the next              */
+    int64_t rows, *used;
+} npu_cache;
+
 typedef struct npu {
     struct tn_queue queue; /* first: kernels know this part                                       */
     npu_block *free;
@@ -53,6 +61,8 @@ typedef struct npu {
     uint64_t uploads;  /* so far                                                                       */
     ascend_kept *kept; /* kept.c: a table; NULL: it is empty                                       */
     size_t kept_count;
+    npu_cache *caches; /* in the order of their addresses                                          */
+    size_t cache_count, cache_room;
 } npu;
 
 static inline npu *npu_of(tn_queue *queue)
@@ -86,6 +96,16 @@ void npu_kept_release(npu *n); /* nothing waits in the stream                   
 /* masks.c */
 void npu_mask_drop(npu *n, npu_mask *m);
 void npu_made_drop(npu *n, npu_made *m);
+
+/* caches.c: what is known of memory that was handed out, which is zero then; forgotten when it is given back, or when
+ * somebody but CACHE_APPEND writes into it: what kernels write is not seen here, as it is not for shadows. appended: to
+ * slots below end of a row. zero_from: all slots of a row, which t [B,S,K,D] shows, hold zeros from this one on;
+ * INT64_MAX: nothing is known. */
+void npu_cache_fresh(npu *n, const void *memory, size_t bytes);
+void npu_cache_forget(npu *n, const void *memory);
+void npu_cache_forget_all(npu *n);
+void npu_cache_appended(npu *n, const tn_tensor *cache, int64_t row, int64_t end);
+int64_t npu_cache_zero_from(const npu *n, const tn_tensor *t, int64_t row);
 
 /* copies.c */
 tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t bytes, tn_error *err);

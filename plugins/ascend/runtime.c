@@ -166,6 +166,7 @@ void npu_close(tn_queue *queue)
     for (int i = 0; i < MASKS; i++)
         npu_made_drop(n, &n->made[i]);
     npu_kept_release(n);
+    npu_cache_forget_all(n);
     npu_release(n);
     queue->api->aclrtDestroyStream(queue->stream);
     queue->api->aclrtDestroyContext(queue->context);
