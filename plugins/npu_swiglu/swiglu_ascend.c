@@ -9,10 +9,11 @@ typedef struct layer_matrix {
     tn_tensor weight, bias, dweight, dbias;
 } layer_matrix;
 
-/* both: gate and up as one matrix, gates first; otherwise gate and up. */
+/* both: gate and up as one matrix, gates first, where they are one weight (fused) or lie like one (in_a_row); otherwise
+ * gate and up. */
 typedef struct layer {
     layer_matrix gate, up, both, down;
-    bool fused;
+    bool fused, in_a_row;
     tn_dtype dtype;
     int64_t hidden, inter;
 } layer;
@@ -39,6 +40,16 @@ static layer_matrix rows_of(layer_matrix m, int64_t first, int64_t count)
                           rows_from(m.dweight, first, count), rows_from(m.dbias, first, count)};
 }
 
+/* Weights without biases, the second of which follows the first in memory, as core places them: seen as one. */
+static bool are_in_a_row(const layer_matrix *gate, const layer_matrix *up, layer_matrix *both)
+{
+    const tn_tensor *a = &gate->weight, *b = &up->weight;
+    *both = (layer_matrix){.weight = *a};
+    both->weight.shape[0] += b->shape[0];
+    return !gate->bias.data && !up->bias.data && a->dtype == b->dtype && ascend_is_dense(a) && ascend_is_dense(b) &&
+           b->data == (char *)a->data + tn_dtype_bytes(a->dtype, tn_tensor_count(a));
+}
+
 static layer layer_of(const tn_call *call)
 {
     const tn_site *site = call->site;
@@ -51,6 +62,7 @@ static layer layer_of(const tn_call *call)
     if (layout == TN_LAYOUT_SPLIT) {
         l.gate = matrix_of(call, TN_ROLE_GATE, TN_ROLE_GATE_BIAS);
         l.up = matrix_of(call, TN_ROLE_UP, TN_ROLE_UP_BIAS);
+        l.in_a_row = are_in_a_row(&l.gate, &l.up, &l.both);
         return l;
     }
     l.both = matrix_of(call, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS);
@@ -100,7 +112,7 @@ static tn_tensor linear(npu_run *r, tn_tensor x, const layer_matrix *m)
 /* [T,2I]: gates, then ups. Of one token both products are written where they belong. */
 static tn_tensor features(npu_run *r, const layer *l, tn_tensor x)
 {
-    if (l->fused)
+    if (l->fused || l->in_a_row)
         return linear(r, x, &l->both);
     tn_tensor pair = npu_take_2d(r, l->dtype, x.shape[0], 2 * l->inter);
     size_t before = r->used;

@@ -13,6 +13,7 @@
 #include "suite.h"
 #include "verify/verify_plugin_sites.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,6 +208,73 @@ START_TEST(a_matrix_for_each_of_many_experts)
 }
 END_TEST
 
+/* ---- weights side by side -----------------------------------------------------------------------------------------
+ */
+
+static int64_t launched(const char *name)
+{
+    const char *(*look)(int, int64_t *), *found;
+    int64_t count = 0;
+    *(void **)&look = dlsym(dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD), "sim_launched");
+    for (int i = 0; (found = look(i, &count)) != NULL; i++)
+        if (strcmp(found, name) == 0)
+            return count;
+    return 0;
+}
+
+static tn_tensor *parameter(npu_pair_sites *s, tn_role role)
+{
+    return s->tensors + (s->there.param[role].tensors - s->tensors);
+}
+
+/* Gate and up, which are apart, in one block, as core places weights of models; returns the block. */
+static char *put_in_a_row(npu_pair_sites *s, tn_tensor apart[2])
+{
+    static const tn_role roles[2] = {TN_ROLE_GATE, TN_ROLE_UP};
+    void *block;
+    size_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        tn_tensor *there = parameter(s, roles[i]);
+        const tn_tensor *here = s->drawn.site.param[roles[i]].tensors;
+        bytes = tn_dtype_bytes(here->dtype, tn_tensor_count(here));
+        if (i == 0)
+            ck_assert_int_eq(device_alloc(&npu_pair_npu, 2 * bytes, &block, NULL), TN_OK);
+        apart[i] = *there;
+        there->data = (char *)block + (size_t)i * bytes;
+        ck_assert_int_eq(device_upload(&npu_pair_npu, there->data, here->data, bytes, NULL), TN_OK);
+    }
+    return block;
+}
+
+/* They are one product then, whose result needs no copy; forward and backward. */
+START_TEST(gate_and_up_in_a_row_are_one_product)
+{
+    compare_figures figures = {0};
+    tn_error err = TN_ERROR_INIT;
+    tn_tensor apart[2];
+    npu_pair_open();
+    tn_site mlp = draw_site_plain(TN_OP_MLP);
+    mlp.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    mlp.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+    mlp.meaning[TN_AXIS_DTYPE] = mlp.meaning[TN_AXIS_WEIGHT] = dtypes[_i];
+    const tn_impl *impl = impl_for("npu_fused_swiglu", &mlp);
+    npu_pair_sites *s = npu_pair_draw(&mlp);
+    const check_subject subject = {
+        .device = &npu_pair_npu, .cpu = &npu_pair_cpu, .site = &s->there, .impl = impl, .gradients = true};
+    char *block = put_in_a_row(s, apart);
+    ck_assert_msg(check_site(&subject, NULL, 0, &figures, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_eq(launched("aclnnCat"), 0);
+    ck_assert_int_eq(device_sync(&npu_pair_npu, NULL), TN_OK);
+    device_free(&npu_pair_npu, block, 2 * tn_dtype_bytes(apart[0].dtype, tn_tensor_count(&apart[0])));
+    *parameter(s, TN_ROLE_GATE) = apart[0];
+    *parameter(s, TN_ROLE_UP) = apart[1];
+    ck_assert_msg(check_site(&subject, NULL, 0, &figures, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_gt(launched("aclnnCat"), 0);
+    npu_pair_drop(s);
+    npu_pair_close();
+}
+END_TEST
+
 /* ---- what is declined ------------------------------------------------------------------------------------------- */
 
 static void expect_declined(const tn_impl *impl, const tn_site *like, const char *reason)
@@ -309,6 +377,7 @@ static void add_tests(bool old)
         tcase_add_loop_test(numbers, they_do_with_older_operators, 0, 2 * DTYPES);
     } else {
         tcase_add_loop_test(numbers, they_compute_what_eager_computes, 0, IDS * DTYPES);
+        tcase_add_loop_test(numbers, gate_and_up_in_a_row_are_one_product, 0, DTYPES);
         suite_add(numbers, older_versions_of_operators_do, heads_are_rows, a_matrix_for_each_of_many_experts,
                   limits_are_told, matches_are_told, other_units_are_declined);
     }

@@ -217,6 +217,7 @@ static void report(const char *name, int64_t layers, const char *const folders[2
     operators(&few.decode, &more.decode, steps);
     snprintf(call, sizeof call, "a prompt of %d tokens", PROMPT);
     table(name, kernels, call, &few.prompt, &more.prompt, steps, few.layers, layers);
+    operators(&few.prompt, &more.prompt, steps);
 }
 
 int main(int argc, char **argv)
