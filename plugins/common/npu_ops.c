@@ -165,6 +165,14 @@ bool npu_side_by_side(const tn_tensor *a, const tn_tensor *b, tn_tensor *both)
            ascend_is_dense(a) && ascend_is_dense(b);
 }
 
+bool npu_in_a_row(const tn_tensor *a, const tn_tensor *b, tn_tensor *both)
+{
+    *both = *a;
+    both->shape[0] += b->shape[0];
+    return a->data && b->data == (char *)a->data + tn_dtype_bytes(a->dtype, tn_tensor_count(a)) &&
+           a->dtype == b->dtype && a->shape[1] == b->shape[1] && ascend_is_dense(a) && ascend_is_dense(b);
+}
+
 /* ---- operators ------------------------------------------------------------------------------------------ */
 
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y)

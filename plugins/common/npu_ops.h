@@ -64,6 +64,8 @@ tn_tensor npu_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count);
 tn_tensor npu_transposed(tn_tensor t);
 /* a and b [1,1,N,W] as one [1,1,N + M,W] where b follows a in memory, or neither has data. */
 bool npu_side_by_side(const tn_tensor *a, const tn_tensor *b, tn_tensor *both);
+/* Matrices a [n,W] and b [m,W] as one [n + m,W], where b follows a in memory: core places weights so. */
+bool npu_in_a_row(const tn_tensor *a, const tn_tensor *b, tn_tensor *both);
 /* A dense tensor as two dimensions: all rows of the last one. */
 tn_tensor npu_flat(tn_tensor t);
 
@@ -119,7 +121,7 @@ void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y);
 void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y);
 /* The k largest of each row of x [rows,n] by falling value: values, and their places [rows,k] i64. */
 void npu_largest(npu_run *r, tn_tensor x, int64_t k, tn_tensor values, tn_tensor places);
-/* How many of ids, i32 and dense, are i: counts[i] i64. Takes scratch for them as f32. */
+/* How many of ids, i32 or i64 and dense, are i: counts[i] i64. Takes scratch for them as f32. */
 void npu_count(npu_run *r, tn_tensor ids, tn_tensor counts);
 /* y = x / sqrt(mean(x^2) + eps) gamma, one rounding; y is not x. gamma [W] of x's type; rstd: the factor of each row,
  * f32, one element for W. The gradient: all dense f32, [rows,W], but gamma and dgamma [W], rstd [rows]. */
@@ -149,9 +151,10 @@ void npu_attend(npu_run *r, tn_tensor q, tn_tensor k, tn_tensor v, const tn_tens
 
 /* ---- mixtures of experts -------------------------------------------------------------------------------- */
 
-/* rows [T k,H] = tokens [T,H] in the order of their ids [T,k] or [T] i32, k times each; order [T k] i32 says where the
- * row of each is. Back: y [T,H] = the sums of rows times weights [T,k], in f32 in the order of the ids, rounded once.
- * All dense. Gradients: of the tokens from those of the rows; of the rows and of the weights from that of y. */
+/* rows [T k,H] = tokens [T,H] in the order of their ids [T,k] or [T], i32 or i64, k times each; order [T k] i32 says
+ * where the row of each is. Back: y [T,H] = the sums of rows times weights [T,k], in f32 in the order of the ids,
+ * rounded once. All dense. Gradients: of the tokens from those of the rows; of the rows and of the weights from that of
+ * y. */
 void npu_permute(npu_run *r, tn_tensor tokens, tn_tensor ids, tn_tensor rows, tn_tensor order);
 void npu_permute_grad(npu_run *r, tn_tensor drows, tn_tensor order, int64_t k, tn_tensor dtokens);
 void npu_unpermute(npu_run *r, tn_tensor rows, tn_tensor order, tn_tensor weights, tn_tensor y);

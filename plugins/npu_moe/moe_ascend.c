@@ -186,13 +186,13 @@ static tn_tensor logits_of(npu_run *r, const tn_site *site, tn_tensor x)
     return logits.dtype == TN_F32 ? logits : npu_wide_copy(r, logits);
 }
 
-/* weights [T,k] of their own type, experts [T,k] i32, anywhere. */
+/* weights [T,k] of their own type, experts [T,k] i32, anywhere; or dense i64, as the operator gives them. */
 static void route(npu_run *r, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor experts)
 {
     int64_t tokens = x.shape[0], k = site->dim[TN_DIM_TOP_K];
     bool late = site->meaning[TN_AXIS_SCORE] == TN_SCORE_TOPK_SOFTMAX;
     tn_tensor scores = logits_of(r, site, x), values = npu_take_2d(r, TN_F32, tokens, k);
-    tn_tensor indices = npu_take_2d(r, TN_I64, tokens, k);
+    tn_tensor indices = experts.dtype == TN_I64 ? experts : npu_take_2d(r, TN_I64, tokens, k);
     if (!late) {
         tn_tensor logits = scores;
         scores = npu_take_like(r, TN_F32, logits);
@@ -216,7 +216,8 @@ static void route(npu_run *r, const tn_site *site, tn_tensor x, tn_tensor weight
         values = scaled;
     }
     npu_store(r, values, weights);
-    npu_store(r, indices, experts);
+    if (experts.dtype != TN_I64)
+        npu_store(r, indices, experts);
 }
 
 static tn_status route_forward(const tn_call *call, tn_error *err)
@@ -229,19 +230,34 @@ static tn_status route_forward(const tn_call *call, tn_error *err)
 
 /* ---- blocks --------------------------------------------------------------------------------------------- */
 
-static tn_tensor linear(npu_run *r, tn_tensor x, const tn_site *site, tn_role role)
+static tn_tensor linear_of(npu_run *r, tn_tensor x, tn_tensor w)
 {
-    tn_tensor w = *site->param[role].tensors, y = npu_take_2d(r, x.dtype, x.shape[0], w.shape[0]);
+    tn_tensor y = npu_take_2d(r, x.dtype, x.shape[0], w.shape[0]);
     npu_matmul(r, x, npu_transposed(w), y);
     return y;
 }
 
-static tn_tensor shared_expert(npu_run *r, const tn_site *site, tn_tensor x)
+static tn_tensor linear(npu_run *r, tn_tensor x, const tn_site *site, tn_role role)
 {
+    return linear_of(r, x, *site->param[role].tensors);
+}
+
+/* [T,2I]: gates, then ups; one product where their weights lie in a row. */
+static tn_tensor shared_features(npu_run *r, const tn_site *site, tn_tensor x)
+{
+    const tn_param *param = site->param;
+    tn_tensor both;
+    if (npu_in_a_row(param[TN_ROLE_SHARED_GATE].tensors, param[TN_ROLE_SHARED_UP].tensors, &both))
+        return linear_of(r, x, both);
     tn_tensor gate = linear(r, x, site, TN_ROLE_SHARED_GATE), up = linear(r, x, site, TN_ROLE_SHARED_UP);
     tn_tensor pair = npu_take_2d(r, x.dtype, x.shape[0], 2 * gate.shape[1]);
-    tn_tensor p = npu_take_like(r, x.dtype, gate);
     npu_join(r, gate, up, pair);
+    return pair;
+}
+
+static tn_tensor shared_expert(npu_run *r, const tn_site *site, tn_tensor x)
+{
+    tn_tensor pair = shared_features(r, site, x), p = npu_take_2d(r, x.dtype, x.shape[0], pair.shape[1] / 2);
     npu_swiglu(r, pair, p);
     tn_tensor y = linear(r, p, site, TN_ROLE_SHARED_DOWN);
     if (!(site->features & TN_HAS_SHARED_GATE))
@@ -263,7 +279,7 @@ static tn_status block_forward(const tn_call *call, tn_error *err)
     if (r.status != TN_OK || tokens == 0)
         return r.status;
     tn_dtype dtype = site->features & TN_HAS_F32_ROUTING ? TN_F32 : moe_ascend_dtype(site);
-    tn_tensor weights = npu_take_2d(&r, dtype, tokens, k), ids = npu_take_2d(&r, TN_I32, tokens, k);
+    tn_tensor weights = npu_take_2d(&r, dtype, tokens, k), ids = npu_take_2d(&r, TN_I64, tokens, k);
     tn_tensor to = npu_target(&r, y, NULL, 0);
     tn_tensor routed = shared ? npu_take_2d(&r, y.dtype, tokens, y.shape[1]) : to;
     x = npu_dense(&r, x);

@@ -112,8 +112,9 @@ tn_status moe_ascend_block_plan(const tn_site *site, tn_plan *plan, tn_error *er
     if (status == TN_OK)
         status = moe_ascend_route_plan(site, &route, err);
     plan->backward_scratch_bytes = 0;
-    plan->scratch_bytes += route.scratch_bytes + shared_scratch(site, plan->max_tokens) +
-                           2 * npu_bytes(TN_F32, plan->max_tokens * site->dim[TN_DIM_TOP_K]);
+    int64_t slots = plan->max_tokens * site->dim[TN_DIM_TOP_K];
+    plan->scratch_bytes += route.scratch_bytes + shared_scratch(site, plan->max_tokens) + npu_bytes(TN_F32, slots) +
+                           npu_bytes(TN_I64, slots);
     return status;
 }
 

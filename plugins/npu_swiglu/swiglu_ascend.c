@@ -40,16 +40,6 @@ static layer_matrix rows_of(layer_matrix m, int64_t first, int64_t count)
                           rows_from(m.dweight, first, count), rows_from(m.dbias, first, count)};
 }
 
-/* Weights without biases, the second of which follows the first in memory, as core places them: seen as one. */
-static bool are_in_a_row(const layer_matrix *gate, const layer_matrix *up, layer_matrix *both)
-{
-    const tn_tensor *a = &gate->weight, *b = &up->weight;
-    *both = (layer_matrix){.weight = *a};
-    both->weight.shape[0] += b->shape[0];
-    return !gate->bias.data && !up->bias.data && a->dtype == b->dtype && ascend_is_dense(a) && ascend_is_dense(b) &&
-           b->data == (char *)a->data + tn_dtype_bytes(a->dtype, tn_tensor_count(a));
-}
-
 static layer layer_of(const tn_call *call)
 {
     const tn_site *site = call->site;
@@ -62,7 +52,7 @@ static layer layer_of(const tn_call *call)
     if (layout == TN_LAYOUT_SPLIT) {
         l.gate = matrix_of(call, TN_ROLE_GATE, TN_ROLE_GATE_BIAS);
         l.up = matrix_of(call, TN_ROLE_UP, TN_ROLE_UP_BIAS);
-        l.in_a_row = are_in_a_row(&l.gate, &l.up, &l.both);
+        l.in_a_row = npu_in_a_row(&l.gate.weight, &l.up.weight, &l.both.weight) && !l.gate.bias.data && !l.up.bias.data;
         return l;
     }
     l.both = matrix_of(call, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS);
