@@ -12,7 +12,7 @@ cat >"$folder/experts.json" <<'C'
 {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "attention_bias": false, "decoder_sparse_step": 1,
  "head_dim": 128, "hidden_act": "silu", "hidden_size": 512, "intermediate_size": 1536, "max_position_embeddings": 4096,
  "mlp_only_layers": [], "moe_intermediate_size": 192, "norm_topk_prob": true, "num_attention_heads": 8,
- "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-06,
+ "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-06,
  "rope_theta": 1000000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 4096}
 C
 for layers in 2 3; do

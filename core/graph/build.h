@@ -12,7 +12,9 @@ typedef struct build_copies {
     const device *device;
     pages *blocks;
     size_t count, capacity;
-    size_t used; /* of the last block                                                              */
+    size_t used;    /* of the last block                                                              */
+    char *together; /* so many bytes are kept for what comes next (build_together)                  */
+    size_t together_bytes;
     int64_t total;
 } build_copies;
 
@@ -66,6 +68,10 @@ graph_module *build_module(graph_builder *b, graph_module *parent, const char *n
 
 /* Is there a tensor "<module path>.<name>" in the checkpoint, under this name or an alias? */
 bool build_has(graph_builder *b, const graph_module *module, const char *name);
+
+/* On a device with memory of its own: the count tensors of so many elements, in the builder's type, that are read next
+ * follow one another there, so that it may see them as one; ends with a count of 0. */
+void build_together(graph_builder *b, int64_t count, int64_t elements);
 
 /* The tensor "<module path>.<name>", checked to have the shape and to be floating, in the model's dtype; quantised
  * matrices stay as they lie, and build_param gives sites their scales. */

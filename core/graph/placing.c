@@ -52,26 +52,74 @@ static bool add_block(graph_builder *b, size_t bytes)
         c->blocks = blocks;
         c->capacity = capacity;
     }
-    if (bytes < block_bytes(b))
-        bytes = block_bytes(b);
     if ((b->status = pages_alloc(&c->blocks[c->count], b->device, bytes, b->err)) != TN_OK)
         return false;
     c->count++;
-    c->used = 0;
     return true;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+}
+
+static bool fits(const build_copies *c, size_t bytes)
+{
+    return c->count > 0 && c->used <= c->blocks[c->count - 1].bytes && bytes <= c->blocks[c->count - 1].bytes - c->used;
+}
+
+/* A block of their own, which does not become the last one: that goes on being filled. */
+static bool add_own_block(graph_builder *b, size_t bytes)
+{
+    build_copies *c = b->copies;
+    if (!add_block(b, bytes))
+        return false;
+    pages *last = &c->blocks[c->count - 1], own = *last;
+    if (c->count == 1) {
+        c->used = own.bytes;
+    } else {
+        last[0] = last[-1];
+        last[-1] = own;
+    }
+    c->together = own.data;
+    c->together_bytes = bytes;
+    return true;
+}
+
+void build_together(graph_builder *b, int64_t count, int64_t elements)
+{
+    size_t each = aligned(tn_dtype_bytes(b->dtype, elements));
+    b->copies->together_bytes = 0;
+    if (b->status == TN_OK && !b->device->ops->host_memory && !b->lacks && !b->elsewhere && count > 1 &&
+        each <= SIZE_MAX / (size_t)count && !fits(b->copies, each * (size_t)count))
+        add_own_block(b, each * (size_t)count);
+}
+
+/* Where so many bytes lie, in what is kept for this tensor and its like, or in the last block; NULL after an error. */
+static char *place_for(graph_builder *b, size_t bytes)
+{
+    build_copies *c = b->copies;
+    if (bytes > 0 && aligned(bytes) <= c->together_bytes) {
+        c->together_bytes -= aligned(bytes);
+        c->together += aligned(bytes);
+        return c->together - aligned(bytes);
+    }
+    if (!fits(c, bytes)) {
+        size_t most = block_bytes(b);
+        if (!add_block(b, bytes > most ? bytes : most))
+            return NULL;
+        c->used = 0;
+    }
+    c->used += aligned(bytes);
+    return c->blocks[c->count - 1].data + (c->used - aligned(bytes));
 }
 
 static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
 {
-    build_copies *c = b->copies;
-    bool fits =
-        c->count > 0 && c->used <= c->blocks[c->count - 1].bytes && bytes <= c->blocks[c->count - 1].bytes - c->used;
-    if (!fits && !add_block(b, bytes))
-        return false;
-    *memory = c->blocks[c->count - 1].data + c->used;
-    c->used += (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
-    c->total += (int64_t)bytes;
-    return true;
+    *memory = place_for(b, bytes);
+    if (*memory)
+        b->copies->total += (int64_t)bytes;
+    return *memory != NULL;
 }
 
 typedef struct convert_job {

@@ -149,11 +149,13 @@ static void read_biases(graph_builder *b, graph_module *m, const moe_parts_spec 
 static void read_projection(graph_builder *b, graph_module *m, const char *projection, const int64_t shape[2],
                             int64_t experts, tn_tensor *list)
 {
+    build_together(b, experts, shape[0] * shape[1]);
     for (int64_t e = 0; e < experts && b->status == TN_OK; e++) {
         char name[64];
         snprintf(name, sizeof name, "%lld.%s.weight", (long long)e, projection);
         build_tensor(b, m, name, 2, shape, &list[e]);
     }
+    build_together(b, 0, 0);
 }
 
 /* A file with more experts than config.json says is not of that config. */

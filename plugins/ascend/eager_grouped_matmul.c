@@ -23,6 +23,8 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
         return false;
     if (!grouped_is_list(layout))
         return groups <= NPU_STACK_MOST && ascend_is_dense(t);
+    if (npu_stack(t, groups, &(tn_tensor){0}))
+        return groups <= NPU_STACK_MOST;
     bool packed = groups <= NPU_LIST_MOST && t->dtype != TN_F32;
     for (int64_t i = 0; i < groups && packed; i++)
         packed = ascend_is_dense(&t[i]);
@@ -32,10 +34,12 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
 static void by_operator(npu_run *r, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                         const tn_tensor *y)
 {
-    tn_tensor matrices[NPU_LIST_MOST]; /* or the stack of them alone                                  */
-    int64_t count = grouped_is_list(layout) ? g->groups : 1;
+    tn_tensor matrices[NPU_LIST_MOST], stack; /* or the stack of them alone                           */
+    bool list = grouped_is_list(layout), stacked = list && npu_stack(weights->tensors, g->groups, &stack);
+    const tn_tensor *from = stacked ? &stack : weights->tensors;
+    int64_t count = list && !stacked ? g->groups : 1;
     for (int64_t i = 0; i < count; i++)
-        matrices[i] = grouped_is_oi(layout) ? npu_transposed(weights->tensors[i]) : weights->tensors[i];
+        matrices[i] = grouped_is_oi(layout) ? npu_transposed(from[i]) : from[i];
     npu_grouped_matmul(r, NPU_OF_ROWS, *x, matrices, count, *g->counts, *y);
 }
 

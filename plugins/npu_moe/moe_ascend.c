@@ -6,10 +6,13 @@
 /* y [S,N] = x [S,K], rows sorted by group, times each group's matrix; turned: those of the weights transposed. */
 static void product(npu_run *r, tn_tensor x, const tn_param *weights, bool turned, tn_tensor counts, tn_tensor y)
 {
-    tn_tensor matrices[NPU_LIST_MOST];
-    for (int64_t i = 0; i < weights->count; i++)
-        matrices[i] = turned ? npu_transposed(weights->tensors[i]) : weights->tensors[i];
-    npu_grouped_matmul(r, NPU_OF_ROWS, x, matrices, weights->count, counts, y);
+    tn_tensor matrices[NPU_LIST_MOST], stack;
+    bool stacked = npu_stack(weights->tensors, weights->count, &stack);
+    const tn_tensor *from = stacked ? &stack : weights->tensors;
+    int64_t count = stacked ? 1 : weights->count;
+    for (int64_t i = 0; i < count; i++)
+        matrices[i] = turned ? npu_transposed(from[i]) : from[i];
+    npu_grouped_matmul(r, NPU_OF_ROWS, x, matrices, count, counts, y);
 }
 
 /* ---- experts -------------------------------------------------------------------------------------------- */

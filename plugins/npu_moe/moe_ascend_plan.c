@@ -1,23 +1,36 @@
 /* What npu_fused_moe takes on an Ascend device beyond its matches, and the scratch of its calls. */
 #include "moe_ascend.h"
 
+static const tn_role weight_roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN, TN_ROLE_WEIGHT};
+enum { WEIGHT_ROLES = sizeof weight_roles / sizeof *weight_roles };
+
+/* Do matrices of lists lie like stacks? */
+static bool are_stacks(const tn_site *site)
+{
+    bool stacks = true;
+    for (size_t i = 0; i < WEIGHT_ROLES && stacks; i++) {
+        const tn_param *p = &site->param[weight_roles[i]];
+        stacks = p->count == 0 || npu_stack(p->tensors, p->count, &(tn_tensor){0});
+    }
+    return stacks;
+}
+
 /* What a list of matrices, or their stack, must be for grouped products. */
 static tn_status check_weights(const tn_site *site, tn_error *err)
 {
-    static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN, TN_ROLE_WEIGHT};
+    bool list = moe_ascend_is_list(site) && !are_stacks(site);
     int64_t experts = site->dim[TN_DIM_EXPERTS];
     if (experts < 2)
         return tn_fail(err, TN_DECLINED, site->path, "experts: site has %lld, kernel takes 2 and more",
                        (long long)experts);
-    if (moe_ascend_is_list(site) && moe_ascend_dtype(site) == TN_F32)
+    if (list && moe_ascend_dtype(site) == TN_F32)
         return tn_fail(err, TN_DECLINED, site->path, "a matrix per expert in f32; kernel takes one tensor of all");
-    tn_status status =
-        npu_limit(site, "experts", experts, moe_ascend_is_list(site) ? NPU_LIST_MOST : NPU_STACK_MOST, err);
-    for (size_t i = 0; i < sizeof roles / sizeof *roles && status == TN_OK; i++)
-        for (int64_t e = 0; e < site->param[roles[i]].count && status == TN_OK; e++)
-            if (!ascend_is_dense(&site->param[roles[i]].tensors[e]))
+    tn_status status = npu_limit(site, "experts", experts, list ? NPU_LIST_MOST : NPU_STACK_MOST, err);
+    for (size_t i = 0; i < WEIGHT_ROLES && status == TN_OK; i++)
+        for (int64_t e = 0; e < site->param[weight_roles[i]].count && status == TN_OK; e++)
+            if (!ascend_is_dense(&site->param[weight_roles[i]].tensors[e]))
                 status = tn_fail(err, TN_DECLINED, site->path, "%s has gaps between rows, kernel takes dense weights",
-                                 tn_role_name(roles[i]));
+                                 tn_role_name(weight_roles[i]));
     return status;
 }
 

@@ -209,6 +209,30 @@ START_TEST(a_token_makes_nothing_new)
 }
 END_TEST
 
+/* Matrices of an experts' list follow one another, wherever blocks of memory end: in f32 these weights take twice what
+ * the file has, which is what the first block is for. */
+START_TEST(experts_follow_one_another)
+{
+    tn_error err = TN_ERROR_INIT;
+    npu_pair_scan();
+    tn_model *m = open_model("qwen3_moe", "npu", _i ? "bf16" : "f32", &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    int lists = 0;
+    for (size_t i = 0; i < m->target.graph->site_count; i++)
+        for (int role = TN_ROLE_GATE; role <= TN_ROLE_DOWN; role++) {
+            const tn_param *p = &m->target.graph->sites[i]->site.param[role];
+            for (int64_t e = 1; e < p->count; e++)
+                ck_assert_ptr_eq(p->tensors[e].data,
+                                 (char *)p->tensors[0].data +
+                                     tn_dtype_bytes(p->tensors[0].dtype, e * tn_tensor_count(p->tensors)));
+            lists += p->count > 1;
+        }
+    ck_assert_int_ge(lists, 3);
+    tn_model_close(m);
+    npu_pair_expect_clean();
+}
+END_TEST
+
 START_TEST(small_chips_decline_products_in_f32)
 {
     tn_error err = TN_ERROR_INIT;
@@ -386,6 +410,7 @@ static void add_tests(void)
     suite_add(tc, units_are_counted);
     tcase_add_loop_test(tc, models_give_the_same_tokens, 0, 2 * MODELS);
     tcase_add_loop_test(tc, a_token_makes_nothing_new, 0, 2);
+    tcase_add_loop_test(tc, experts_follow_one_another, 0, 2);
     suite_add(tc, small_chips_decline_products_in_f32, small_chips_take_dense_models_in_f16,
               every_failing_call_of_a_generation_is_told, so_are_those_of_opening_a_model);
 }

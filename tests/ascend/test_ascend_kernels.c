@@ -3,6 +3,7 @@
  * and what it declines, by its reasons. */
 #include "ascend.h"
 #include "check/check.h"
+#include "check/check_device.h"
 #include "check/draw_site.h"
 #include "check/timing.h"
 #include "npu_pair.h"
@@ -222,54 +223,104 @@ static int64_t launched(const char *name)
     return 0;
 }
 
-static tn_tensor *parameter(npu_pair_sites *s, tn_role role)
+/* The parameters of some roles, which are apart, in one block, as core places weights of models. */
+typedef struct row {
+    npu_pair_sites *s;
+    tn_tensor *first, apart[3 * 130];
+    int64_t count;
+    void *block;
+} row;
+
+static size_t bytes_of(const tn_tensor *t)
 {
-    return s->tensors + (s->there.param[role].tensors - s->tensors);
+    return tn_dtype_bytes(t->dtype, tn_tensor_count(t));
 }
 
-/* Gate and up, which are apart, in one block, as core places weights of models; returns the block. */
-static char *put_in_a_row(npu_pair_sites *s, tn_tensor apart[2])
+/* From the parameters of this role on, which follow one another in the sites' array. */
+static void put_in_a_row(row *w, npu_pair_sites *s, tn_role from, int64_t count)
 {
-    static const tn_role roles[2] = {TN_ROLE_GATE, TN_ROLE_UP};
-    void *block;
     size_t bytes = 0;
-    for (int i = 0; i < 2; i++) {
-        tn_tensor *there = parameter(s, roles[i]);
-        const tn_tensor *here = s->drawn.site.param[roles[i]].tensors;
-        bytes = tn_dtype_bytes(here->dtype, tn_tensor_count(here));
-        if (i == 0)
-            ck_assert_int_eq(device_alloc(&npu_pair_npu, 2 * bytes, &block, NULL), TN_OK);
-        apart[i] = *there;
-        there->data = (char *)block + (size_t)i * bytes;
-        ck_assert_int_eq(device_upload(&npu_pair_npu, there->data, here->data, bytes, NULL), TN_OK);
+    *w = (row){.s = s, .first = s->tensors + (s->there.param[from].tensors - s->tensors), .count = count};
+    for (int64_t i = 0; i < count; i++)
+        bytes += bytes_of(&w->first[i]);
+    ck_assert_int_eq(device_alloc(&npu_pair_npu, bytes, &w->block, NULL), TN_OK);
+    char *at = w->block;
+    for (int64_t i = 0; i < count; i++, at += bytes) {
+        bytes = bytes_of(&w->first[i]);
+        void *host = malloc(bytes);
+        w->apart[i] = w->first[i];
+        ck_assert_int_eq(device_download(&npu_pair_npu, host, w->first[i].data, bytes, NULL), TN_OK);
+        ck_assert_int_eq(device_upload(&npu_pair_npu, at, host, bytes, NULL), TN_OK);
+        w->first[i].data = at;
+        free(host);
     }
-    return block;
+}
+
+static void take_apart(const row *w)
+{
+    size_t bytes = 0;
+    ck_assert_int_eq(device_sync(&npu_pair_npu, NULL), TN_OK);
+    for (int64_t i = 0; i < w->count; i++) {
+        w->first[i] = w->apart[i];
+        bytes += bytes_of(&w->apart[i]);
+    }
+    device_free(&npu_pair_npu, w->block, bytes);
 }
 
 /* They are one product then, whose result needs no copy; forward and backward. */
 START_TEST(gate_and_up_in_a_row_are_one_product)
 {
+    static row w;
     compare_figures figures = {0};
     tn_error err = TN_ERROR_INIT;
-    tn_tensor apart[2];
     npu_pair_open();
     tn_site mlp = draw_site_plain(TN_OP_MLP);
     mlp.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
     mlp.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
     mlp.meaning[TN_AXIS_DTYPE] = mlp.meaning[TN_AXIS_WEIGHT] = dtypes[_i];
-    const tn_impl *impl = impl_for("npu_fused_swiglu", &mlp);
     npu_pair_sites *s = npu_pair_draw(&mlp);
-    const check_subject subject = {
-        .device = &npu_pair_npu, .cpu = &npu_pair_cpu, .site = &s->there, .impl = impl, .gradients = true};
-    char *block = put_in_a_row(s, apart);
+    const check_subject subject = {.device = &npu_pair_npu,
+                                   .cpu = &npu_pair_cpu,
+                                   .site = &s->there,
+                                   .impl = impl_for("npu_fused_swiglu", &mlp),
+                                   .gradients = true};
+    put_in_a_row(&w, s, TN_ROLE_GATE, 2);
     ck_assert_msg(check_site(&subject, NULL, 0, &figures, &err) == TN_OK, "%s", err.message);
     ck_assert_int_eq(launched("aclnnCat"), 0);
-    ck_assert_int_eq(device_sync(&npu_pair_npu, NULL), TN_OK);
-    device_free(&npu_pair_npu, block, 2 * tn_dtype_bytes(apart[0].dtype, tn_tensor_count(&apart[0])));
-    *parameter(s, TN_ROLE_GATE) = apart[0];
-    *parameter(s, TN_ROLE_UP) = apart[1];
+    take_apart(&w);
     ck_assert_msg(check_site(&subject, NULL, 0, &figures, &err) == TN_OK, "%s", err.message);
     ck_assert_int_gt(launched("aclnnCat"), 0);
+    npu_pair_drop(s);
+    npu_pair_close();
+}
+END_TEST
+
+/* Lists whose matrices lie in a row are stacks, of which operators take more, and in f32, too: the device's own
+ * operation needs no product for each expert, and no counts. */
+START_TEST(lists_in_a_row_are_stacks)
+{
+    enum { EXPERTS = 130 };
+    static row w;
+    compare_figures figures = {0};
+    tn_error err = TN_ERROR_INIT;
+    npu_pair_open();
+    tn_site site = draw_site_plain(TN_OP_MOE_EXPERTS);
+    site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_EXPERT_LIST;
+    site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    site.meaning[TN_AXIS_DTYPE] = site.meaning[TN_AXIS_WEIGHT] = dtypes[_i];
+    site.dim[TN_DIM_EXPERTS] = EXPERTS;
+    npu_pair_sites *s = npu_pair_draw(&site);
+    put_in_a_row(&w, s, TN_ROLE_GATE, 3 * EXPERTS);
+    const check_device_subject eager = {
+        .device = &npu_pair_npu, .cpu = &npu_pair_cpu, .site = &s->there, .op = TN_OP_MOE_EXPERTS};
+    ck_assert_msg(check_device(&eager, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_eq(launched("aclnnMatmul"), 0);
+    const tn_impl *impl = impl_for("npu_fused_moe", &site);
+    const check_subject kernel = {.device = &npu_pair_npu, .cpu = &npu_pair_cpu, .site = &s->there, .impl = impl};
+    if (impl)
+        ck_assert_msg(check_site(&kernel, NULL, 0, &figures, &err) == TN_OK, "%s", err.message);
+    ck_assert(impl || dtypes[_i] == TN_F32);
+    take_apart(&w);
     npu_pair_drop(s);
     npu_pair_close();
 }
@@ -378,6 +429,7 @@ static void add_tests(bool old)
     } else {
         tcase_add_loop_test(numbers, they_compute_what_eager_computes, 0, IDS * DTYPES);
         tcase_add_loop_test(numbers, gate_and_up_in_a_row_are_one_product, 0, DTYPES);
+        tcase_add_loop_test(numbers, lists_in_a_row_are_stacks, 0, DTYPES);
         suite_add(numbers, older_versions_of_operators_do, heads_are_rows, a_matrix_for_each_of_many_experts,
                   limits_are_told, matches_are_told, other_units_are_declined);
     }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Whole models on the simulator of an NPU, without kernels and with all of them: transformers' numbers. The simulator's
-# rotation rounds narrow types once, where transformers rounds three times (how often the vendor's does is written down
-# nowhere); gemma3n_text, whose sparse gates are chosen by rounding, is then twice as far off in bf16, so it goes without
+# rotation rounds narrow types once, as the vendor's kernels of 8.1.RC1 do, where transformers rounds three times;
+# gemma3n_text, whose sparse gates are chosen by rounding, is then twice as far off in bf16, so it goes without
 # npu_fused_rope. The others go without the check before use, so that no kernel that it would refuse is spared.
 set -eu
 LD_LIBRARY_PATH=$TENON_BUILD/tests/ascend_sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ASCEND_SIM_QUIET=1
