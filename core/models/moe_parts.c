@@ -145,15 +145,26 @@ static void read_biases(graph_builder *b, graph_module *m, const moe_parts_spec 
         build_param(b, s, TN_ROLE_DOWN_BIAS, &down, 1);
 }
 
-/* One projection of every expert. list has room for them. */
-static void read_projection(graph_builder *b, graph_module *m, const char *projection, const int64_t shape[2],
-                            int64_t experts, tn_tensor *list)
+static void read_expert(graph_builder *b, graph_module *m, int64_t expert, const char *projection,
+                        const int64_t shape[2], tn_tensor *t)
 {
-    build_together(b, experts, shape[0] * shape[1]);
-    for (int64_t e = 0; e < experts && b->status == TN_OK; e++) {
-        char name[64];
-        snprintf(name, sizeof name, "%lld.%s.weight", (long long)e, projection);
-        build_tensor(b, m, name, 2, shape, &list[e]);
+    char name[64];
+    snprintf(name, sizeof name, "%lld.%s.weight", (long long)expert, projection);
+    build_tensor(b, m, name, 2, shape, t);
+}
+
+/* Gate and up of every expert, in turn, so that they follow one another where the device may read them as one. list
+ * receives gates, then ups; one matrix may be both. */
+static void read_pairs(graph_builder *b, graph_module *m, const moe_parts_names *n, const int64_t shape[2],
+                       int64_t experts, tn_tensor *list)
+{
+    bool one = strcmp(n->up, n->gate) == 0;
+    build_together(b, one ? experts : 2 * experts, shape[0] * shape[1]);
+    for (int64_t e = 0; e < experts; e++) {
+        read_expert(b, m, e, n->gate, shape, &list[e]);
+        list[experts + e] = list[e];
+        if (!one)
+            read_expert(b, m, e, n->up, shape, &list[experts + e]);
     }
     build_together(b, 0, 0);
 }
@@ -173,18 +184,19 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
 {
     const moe_parts_names *n = spec->names;
     int64_t in[2] = {spec->inter, spec->hidden}, out[2] = {spec->hidden, spec->inter}, count = spec->experts;
-    tn_tensor *list = b->status == TN_OK ? calloc((size_t)count, sizeof *list) : NULL;
+    tn_tensor *list = b->status == TN_OK ? calloc(2 * (size_t)count, sizeof *list) : NULL;
     if (!list) {
         build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld experts", (long long)count);
         return;
     }
     refuse_more(b, m, spec);
-    read_projection(b, m, n->gate, in, count, list);
+    read_pairs(b, m, n, in, count, list);
     build_param(b, s, TN_ROLE_GATE, list, count);
-    if (strcmp(n->up, n->gate)) /* one matrix may be both                                         */
-        read_projection(b, m, n->up, in, count, list);
-    build_param(b, s, TN_ROLE_UP, list, count);
-    read_projection(b, m, n->down, out, count, list);
+    build_param(b, s, TN_ROLE_UP, list + count, count);
+    build_together(b, count, out[0] * out[1]);
+    for (int64_t e = 0; e < count; e++)
+        read_expert(b, m, e, n->down, out, &list[e]);
+    build_together(b, 0, 0);
     build_param(b, s, TN_ROLE_DOWN, list, count);
     free(list);
 }

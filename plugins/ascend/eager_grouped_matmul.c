@@ -23,7 +23,7 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
         return false;
     if (!grouped_is_list(layout))
         return groups <= NPU_STACK_MOST && ascend_is_dense(t);
-    if (npu_stack(t, groups, &(tn_tensor){0}))
+    if (npu_stack(t, NULL, groups, &(tn_tensor){0}))
         return groups <= NPU_STACK_MOST;
     bool packed = groups <= NPU_LIST_MOST && t->dtype != TN_F32;
     for (int64_t i = 0; i < groups && packed; i++)
@@ -35,7 +35,7 @@ static void by_operator(npu_run *r, const grouped *g, const tn_param *weights, t
                         const tn_tensor *y)
 {
     tn_tensor matrices[NPU_LIST_MOST], stack; /* or the stack of them alone                           */
-    bool list = grouped_is_list(layout), stacked = list && npu_stack(weights->tensors, g->groups, &stack);
+    bool list = grouped_is_list(layout), stacked = list && npu_stack(weights->tensors, NULL, g->groups, &stack);
     const tn_tensor *from = stacked ? &stack : weights->tensors;
     int64_t count = list && !stacked ? g->groups : 1;
     for (int64_t i = 0; i < count; i++)

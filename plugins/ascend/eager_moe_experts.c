@@ -17,7 +17,7 @@ typedef struct experts_work {
     tn_tensor wide, factors, scaled_wide; /* scaled: f32 [T,1,H], [T,k,1], [T,k,H]                */
     tn_tensor scaled;                     /* scaled: [T,k,H]                                      */
     tn_tensor rows, order;                /* [slots,H] by expert, and where a slot's row is, i32  */
-    tn_tensor first, second;              /* gate and up of lists [slots,I]; else both [slots,2I] */
+    tn_tensor both;                       /* gate and up [slots,2I], or one behind the other      */
     tn_tensor bias, sorted_bias, order_2; /* [slots, of 2I and H the larger]                      */
     tn_tensor activated, hidden;          /* [slots,I]: act(gate), and times up                   */
     tn_tensor out, biased;                /* [slots,H]                                            */
@@ -74,7 +74,6 @@ static void scaled_take(npu_run *r, const experts_job *job, experts_work *w)
 static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t s = job->slots, h = job->hidden, i = job->inter;
-    int64_t lists = job->list ? s : 0, first = job->list ? i : 2 * i;
     w->x = npu_take(r, job->dtype, 2, job->x->shape);
     w->ids = npu_take(r, TN_I32, 2, job->experts->shape);
     w->weights = npu_take(r, job->weights->dtype, 2, job->weights->shape);
@@ -82,8 +81,7 @@ static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
     scaled_take(r, job, w);
     w->rows = npu_take_2d(r, job->dtype, s, h);
     w->order = npu_take(r, TN_I32, 1, (int64_t[]){s});
-    w->first = npu_take_2d(r, job->dtype, s, first);
-    w->second = npu_take_2d(r, job->dtype, lists, i);
+    w->both = npu_take_2d(r, job->dtype, s, 2 * i);
     bias_take(r, job, w);
     w->activated = npu_take_2d(r, job->dtype, s, i);
     w->hidden = npu_take_2d(r, job->dtype, s, i);
@@ -147,35 +145,49 @@ static tn_tensor sorted_bias(npu_run *r, const experts_job *job, const tn_tensor
     return sorted;
 }
 
-/* Gate and up of the sorted slots, with their biases. */
+/* Gate and up of lists that lie apart: [slots,I] each. */
+static void gate_and_up_apart(npu_run *r, const experts_job *job, grouped *g, const tn_tensor *bias,
+                              const experts_work *w, tn_tensor *gate, tn_tensor *up)
+{
+    const tn_param *param = job->site->param;
+    int64_t inter = job->inter, half = job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
+    tn_tensor first = npu_as_rows(&w->both, job->slots, inter), second = first;
+    second.data = (char *)first.data + half;
+    grouped_product(r, g, &param[TN_ROLE_GATE], job->layout, &w->rows, &first);
+    grouped_product(r, g, &param[TN_ROLE_UP], job->layout, &w->rows, &second);
+    *gate = first;
+    *up = second;
+    if (!job->gate_up_bias)
+        return;
+    tn_tensor gate_bias = npu_part(*bias, 0, 1, inter), up_bias = npu_part(*bias, inter, 1, inter);
+    *gate = *up = npu_as_rows(&w->biased, job->slots, inter);
+    up->data = (char *)gate->data + half;
+    npu_add(r, first, gate_bias, 1, *gate);
+    npu_add(r, second, up_bias, 1, *up);
+}
+
+/* Gate and up of the sorted slots, with their biases: by one product of stacks, and of lists that lie like one. */
 static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn_tensor *ids, const experts_work *w,
                         tn_tensor *gate, tn_tensor *up)
 {
     const tn_param *param = job->site->param;
     int64_t inter = job->inter, step = job->pairs ? 2 : 1;
-    tn_tensor bias = {0}, biased = npu_as_rows(&w->biased, job->slots, 2 * inter);
+    tn_tensor bias = {0}, both = w->both, stack;
+    const tn_param of_list = {&stack, 1};
     if (job->gate_up_bias)
         bias = sorted_bias(r, job, job->gate_up_bias, ids, w);
-    grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->rows, &w->first);
-    if (!job->list) {
-        if (job->gate_up_bias)
-            npu_add(r, w->first, bias, 1, biased);
-        const tn_tensor *both = job->gate_up_bias ? &biased : &w->first;
-        *gate = npu_part(*both, 0, step, inter);
-        *up = npu_part(*both, job->pairs ? 1 : inter, step, inter);
+    if (job->list && !npu_stack(param[TN_ROLE_GATE].tensors, param[TN_ROLE_UP].tensors, g->groups, &stack)) {
+        gate_and_up_apart(r, job, g, &bias, w, gate, up);
         return;
     }
-    grouped_product(r, g, &param[TN_ROLE_UP], job->layout, &w->rows, &w->second);
-    *gate = w->first;
-    *up = w->second;
-    if (!job->gate_up_bias)
-        return;
-    tn_tensor gate_bias = npu_part(bias, 0, 1, inter), up_bias = npu_part(bias, inter, 1, inter);
-    biased = npu_as_rows(&w->biased, 2 * job->slots, inter);
-    *gate = *up = npu_as_rows(&w->biased, job->slots, inter);
-    up->data = (char *)gate->data + job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
-    npu_add(r, w->first, gate_bias, 1, *gate);
-    npu_add(r, w->second, up_bias, 1, *up);
+    grouped_product(r, g, job->list ? &of_list : &param[TN_ROLE_GATE_UP],
+                    job->list ? TN_LAYOUT_STACKED_OI : job->layout, &w->rows, &w->both);
+    if (job->gate_up_bias) {
+        both = npu_as_rows(&w->biased, job->slots, 2 * inter);
+        npu_add(r, w->both, bias, 1, both);
+    }
+    *gate = npu_part(both, 0, step, inter);
+    *up = npu_part(both, job->pairs ? 1 : inter, step, inter);
 }
 
 static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_work *w)

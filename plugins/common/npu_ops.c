@@ -173,15 +173,19 @@ bool npu_in_a_row(const tn_tensor *a, const tn_tensor *b, tn_tensor *both)
            a->dtype == b->dtype && a->shape[1] == b->shape[1] && ascend_is_dense(a) && ascend_is_dense(b);
 }
 
-bool npu_stack(const tn_tensor *list, int64_t count, tn_tensor *stack)
+bool npu_stack(const tn_tensor *a, const tn_tensor *b, int64_t count, tn_tensor *stack)
 {
-    size_t bytes = count > 1 ? tn_dtype_bytes(list->dtype, tn_tensor_count(list)) : 0;
-    bool stacked = count > 1 && list->data && ascend_is_dense(list);
-    for (int64_t i = 1; i < count && stacked; i++)
-        stacked = list[i].data == (char *)list->data + (size_t)i * bytes && list[i].dtype == list->dtype &&
-                  list[i].shape[0] == list->shape[0] && list[i].shape[1] == list->shape[1] && ascend_is_dense(&list[i]);
+    const tn_tensor *lists[] = {a, b};
+    int64_t each = b ? 2 : 1;
+    bool stacked = count > 1 && a->data;
+    for (int64_t i = 0; i < count * each && stacked; i++) {
+        const tn_tensor *t = &lists[i % each][i / each];
+        stacked = t->data == (char *)a->data + (size_t)i * tn_dtype_bytes(a->dtype, tn_tensor_count(a)) &&
+                  t->dtype == a->dtype && t->shape[0] == a->shape[0] && t->shape[1] == a->shape[1] &&
+                  ascend_is_dense(t);
+    }
     if (stacked)
-        *stack = npu_view(list->data, list->dtype, 3, (int64_t[]){count, list->shape[0], list->shape[1]}, NULL);
+        *stack = npu_view(a->data, a->dtype, 3, (int64_t[]){count, each * a->shape[0], a->shape[1]}, NULL);
     return stacked;
 }
 

@@ -66,8 +66,9 @@ tn_tensor npu_transposed(tn_tensor t);
 bool npu_side_by_side(const tn_tensor *a, const tn_tensor *b, tn_tensor *both);
 /* Matrices a [n,W] and b [m,W] as one [n + m,W], where b follows a in memory: core places weights so. */
 bool npu_in_a_row(const tn_tensor *a, const tn_tensor *b, tn_tensor *both);
-/* count matrices that follow one another as one tensor of three dimensions; false: they do not, or are one alone. */
-bool npu_stack(const tn_tensor *list, int64_t count, tn_tensor *stack);
+/* Matrices a [n,W] that follow one another as one tensor [count,n,W]; with b (or NULL), each of which follows its a,
+ * [count,2n,W]. False: they do not, or there is one alone. */
+bool npu_stack(const tn_tensor *a, const tn_tensor *b, int64_t count, tn_tensor *stack);
 /* A dense tensor as two dimensions: all rows of the last one. */
 tn_tensor npu_flat(tn_tensor t);
 

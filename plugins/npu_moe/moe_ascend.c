@@ -7,7 +7,7 @@
 static void product(npu_run *r, tn_tensor x, const tn_param *weights, bool turned, tn_tensor counts, tn_tensor y)
 {
     tn_tensor matrices[NPU_LIST_MOST], stack;
-    bool stacked = npu_stack(weights->tensors, weights->count, &stack);
+    bool stacked = npu_stack(weights->tensors, NULL, weights->count, &stack);
     const tn_tensor *from = stacked ? &stack : weights->tensors;
     int64_t count = stacked ? 1 : weights->count;
     for (int64_t i = 0; i < count; i++)
@@ -39,7 +39,10 @@ static sorted_tokens features(npu_run *r, const tn_site *site, tn_tensor x, tn_t
     t.pair = npu_take_2d(r, dtype, slots, 2 * inter);
     t.p = npu_take_2d(r, dtype, slots, inter);
     size_t before = r->used;
-    if (moe_ascend_is_list(site)) {
+    tn_tensor both;
+    if (moe_ascend_is_list(site) && npu_stack(param[TN_ROLE_GATE].tensors, param[TN_ROLE_UP].tensors, count, &both)) {
+        product(r, t.rows, &(tn_param){&both, 1}, true, t.counts, t.pair);
+    } else if (moe_ascend_is_list(site)) {
         tn_tensor gate = npu_take_like(r, dtype, t.p), up = npu_take_like(r, dtype, t.p);
         product(r, t.rows, &param[TN_ROLE_GATE], true, t.counts, gate);
         product(r, t.rows, &param[TN_ROLE_UP], true, t.counts, up);

@@ -4,13 +4,15 @@
 static const tn_role weight_roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN, TN_ROLE_WEIGHT};
 enum { WEIGHT_ROLES = sizeof weight_roles / sizeof *weight_roles };
 
-/* Do matrices of lists lie like stacks? */
+/* Do matrices of lists lie like stacks, those of gate and up by themselves or in turn? */
 static bool are_stacks(const tn_site *site)
 {
-    bool stacks = true;
+    const tn_param *gate = &site->param[TN_ROLE_GATE], *up = &site->param[TN_ROLE_UP];
+    tn_tensor stack;
+    bool pairs = gate->count > 0 && npu_stack(gate->tensors, up->tensors, gate->count, &stack), stacks = true;
     for (size_t i = 0; i < WEIGHT_ROLES && stacks; i++) {
         const tn_param *p = &site->param[weight_roles[i]];
-        stacks = p->count == 0 || npu_stack(p->tensors, p->count, &(tn_tensor){0});
+        stacks = p->count == 0 || (pairs && (p == gate || p == up)) || npu_stack(p->tensors, NULL, p->count, &stack);
     }
     return stacks;
 }

@@ -209,8 +209,8 @@ START_TEST(a_token_makes_nothing_new)
 }
 END_TEST
 
-/* Matrices of an experts' list follow one another, wherever blocks of memory end: in f32 these weights take twice what
- * the file has, which is what the first block is for. */
+/* Matrices of experts' lists follow one another, those of gate and up in turn, wherever blocks of memory end: in f32
+ * these weights take twice what the file has, which is what the first block is for. */
 START_TEST(experts_follow_one_another)
 {
     tn_error err = TN_ERROR_INIT;
@@ -218,15 +218,17 @@ START_TEST(experts_follow_one_another)
     tn_model *m = open_model("qwen3_moe", "npu", _i ? "bf16" : "f32", &err);
     ck_assert_msg(m != NULL, "%s", err.message);
     int lists = 0;
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        for (int role = TN_ROLE_GATE; role <= TN_ROLE_DOWN; role++) {
-            const tn_param *p = &m->target.graph->sites[i]->site.param[role];
-            for (int64_t e = 1; e < p->count; e++)
-                ck_assert_ptr_eq(p->tensors[e].data,
-                                 (char *)p->tensors[0].data +
-                                     tn_dtype_bytes(p->tensors[0].dtype, e * tn_tensor_count(p->tensors)));
-            lists += p->count > 1;
+    for (size_t i = 0; i < m->target.graph->site_count; i++) {
+        const tn_param *param = m->target.graph->sites[i]->site.param, *gate = &param[TN_ROLE_GATE];
+        for (int64_t e = 0; e < gate->count && gate->count > 1; e++) {
+            const tn_tensor *up = &param[TN_ROLE_UP].tensors[e], *down = &param[TN_ROLE_DOWN].tensors[e];
+            size_t one = tn_dtype_bytes(up->dtype, tn_tensor_count(up));
+            ck_assert_ptr_eq(gate->tensors[e].data, (char *)gate->tensors[0].data + 2 * (size_t)e * one);
+            ck_assert_ptr_eq(up->data, (char *)gate->tensors[e].data + one);
+            ck_assert_ptr_eq(down->data, (char *)down[-e].data + (size_t)e * one);
+            lists++;
         }
+    }
     ck_assert_int_ge(lists, 3);
     tn_model_close(m);
     npu_pair_expect_clean();
