@@ -199,6 +199,7 @@ static tn_status run_bench(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP "; default auto"},
     ADAPTER_OPTION,
+    LOCK_OPTION,
     PARALLEL_OPTIONS,
     {OPT_AGAINST, "against", "SPEC", 0, OPTION_TEXT, 0, 0, "what to compare with; default none"},
     {OPT_PROMPT, "prompt", "N,...", 'p', OPTION_TEXT, 0, 0, "lengths of prompts; default 128,512"},

@@ -130,6 +130,7 @@ typedef enum option_id {
     OPT_PARALLEL,
     OPT_PATIENCE,
     OPT_RANKS,
+    OPT_LOCK,
     OPT_COUNT
 } option_id;
 
@@ -164,6 +165,12 @@ typedef struct media_file {
     {                                                                                                                  \
         OPT_ADAPTER, "adapter", "DIR", 0, OPTION_TEXT, 0, 0,                                                           \
             "a LoRA adapter, as peft writes it, beside the model's weights"                                            \
+    }
+
+/* Of every command that computes with a checkpoint as it is. */
+#define LOCK_OPTION                                                                                                    \
+    {                                                                                                                  \
+        OPT_LOCK, "lock", "FILE", 0, OPTION_TEXT, 0, 0, "compute only if all is as it was when tenon lock wrote FILE"  \
     }
 
 typedef struct command {
@@ -373,7 +380,7 @@ tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of 
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
     command_perplexity, command_embed, command_tokenize, command_check, command_chat, command_cache, command_quantize,
-    command_serve, command_train, command_merge;
+    command_serve, command_train, command_merge, command_lock;
 
 /* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
  * returned. */

@@ -3,23 +3,10 @@
 
 #include <string.h>
 
-const command *const commands[] = {&command_run,
-                                   &command_chat,
-                                   &command_kernels,
-                                   &command_check,
-                                   &command_inspect,
-                                   &command_verify,
-                                   &command_logits,
-                                   &command_bench,
-                                   &command_perplexity,
-                                   &command_embed,
-                                   &command_tokenize,
-                                   &command_cache,
-                                   &command_quantize,
-                                   &command_train,
-                                   &command_merge,
-                                   &command_serve,
-                                   NULL};
+const command *const commands[] = {
+    &command_run,      &command_chat,  &command_kernels,    &command_check, &command_inspect,  &command_verify,
+    &command_logits,   &command_bench, &command_perplexity, &command_embed, &command_tokenize, &command_cache,
+    &command_quantize, &command_train, &command_merge,      &command_lock,  &command_serve,    NULL};
 
 static void print_option(FILE *to, const option_spec *s)
 {

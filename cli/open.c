@@ -208,6 +208,8 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
         status = tn_config_set_same_bits(w->config, true, err);
     if (status == TN_OK && option_given(o, OPT_EXACT))
         status = tn_config_set_exact(w->config, true, err);
+    if (status == TN_OK && option_given(o, OPT_LOCK))
+        status = tn_config_set_lock(w->config, o->text[OPT_LOCK], err);
     if (status == TN_OK)
         status = set_folders(w->config, o, err);
     if (status == TN_OK)
@@ -302,7 +304,8 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .adapter = w->adapter ? w->adapter : o->text[OPT_ADAPTER],
                                 .applying = w->progress.enabled ? on_apply : NULL,
                                 .parallel = o->text[OPT_PARALLEL],
-                                .patience = (double)option_integer(o, OPT_PATIENCE, 0)};
+                                .patience = (double)option_integer(o, OPT_PATIENCE, 0),
+                                .lock = o->text[OPT_LOCK]};
     progress_start(&w->progress, o);
     w->model = tn_model_open(folder, &options, err);
     progress_clear(&w->progress);

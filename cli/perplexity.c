@@ -132,6 +132,7 @@ static const option_spec own_options[] = {
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "tokens of a window; default 256"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    LOCK_OPTION,
     PARALLEL_OPTIONS,
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a line"},

@@ -4,6 +4,7 @@
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    LOCK_OPTION,
     {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
     {OPT_HOST, "host", "ADDRESS", 0, OPTION_TEXT, 0, 0,
      "listen here; default 127.0.0.1, so nobody else's machine can ask"},

@@ -191,6 +191,7 @@ static tn_status run_verify(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     ADAPTER_OPTION,
+    LOCK_OPTION,
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "the gradients, too; only kernels that have them"},
     {OPT_TEXT, "text", "FILE", 0, OPTION_TEXT, 0, 0, "the whole model on this text instead; - for standard input"},
     {OPT_BATCH, "batch", NULL, 0, OPTION_FLAG, 0, 0,

@@ -182,6 +182,12 @@ const char *gguf_path(const gguf *f, size_t index)
     return index < f->part_count ? f->parts[index].path : NULL;
 }
 
+const char *gguf_data(const gguf *f, size_t index, size_t *bytes)
+{
+    *bytes = f->parts[index].size;
+    return mapped_data(f->parts[index].map);
+}
+
 /* ---- what is there ------------------------------------------------------------------------------------------- */
 
 gguf_kind gguf_kind_of(const gguf *f, const char *key)

@@ -22,6 +22,7 @@ tn_status gguf_check(const gguf *file, tn_error *err);
 
 size_t gguf_file_count(const gguf *file);
 const char *gguf_path(const gguf *file, size_t index);
+const char *gguf_data(const gguf *file, size_t index, size_t *bytes); /* all of the mapping                */
 
 /* ---- metadata. Keys that are absent, or of another type, are found by none of these. ------------------------- */
 

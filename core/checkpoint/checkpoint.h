@@ -177,6 +177,21 @@ const char *shards_name(const shards *set, size_t index);
 /* TN_E_INPUT, naming the file, where one was cut short or changed in place since it was opened (base/mapped.h). */
 tn_status shards_check(const shards *set, tn_error *err);
 
+/* One of its files, by number; false: there are no more. bytes: of its mapping at data. read: of each piece of
+ * LOCKFILE_PIECE (base/lockfile.h) whether shards_mark was told of it; NULL: of all, since nobody watches. */
+typedef struct shards_file {
+    const char *path, *data;
+    int64_t bytes;
+    bool *read;
+} shards_file;
+bool shards_file_at(const shards *set, size_t index, shards_file *file);
+
+/* From now on it is noted which pieces of the files are read: what every reader needs (headers, small tensors) at once,
+ * the rest by shards_mark. Where tensors were re-laid before, that is all of them. false: out of memory. */
+bool shards_watch(shards *set);
+/* These bytes of a file will be read. What lies in no file, or where nobody watches: nothing. */
+void shards_mark(shards *set, const void *data, size_t bytes);
+
 /* A hash of which files these are, as the system tells it (device, number, size, time of the last change); 0: it does
  * not, or it is a record. */
 uint64_t shards_identity(const shards *set);

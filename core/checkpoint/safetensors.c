@@ -391,3 +391,9 @@ const char *safetensors_path(const tn_safetensors *file)
 {
     return file->path;
 }
+
+const char *safetensors_data(const tn_safetensors *file, size_t *bytes)
+{
+    *bytes = file->size;
+    return (const char *)file->map;
+}

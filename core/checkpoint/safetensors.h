@@ -11,6 +11,7 @@ const char *safetensors_dtype_name(tn_dtype dtype); /* NULL: not in the format  
 /* Tensors in the order of their data. */
 void safetensors_at(const tn_safetensors *file, size_t index, const char **name, tn_tensor *tensor);
 const char *safetensors_path(const tn_safetensors *file);
+const char *safetensors_data(const tn_safetensors *file, size_t *bytes); /* all of the mapping             */
 
 /* tn_safetensors_write that calls progress (unless NULL) in between with the bytes of data written; a non-zero return
  * stops with TN_E_CANCELLED, and nothing is written then. */

@@ -1,50 +1,18 @@
 /* The tensors of a checkpoint folder, whether they lie in one file or in many that an index names. */
-#include "checkpoint/checkpoint.h"
-#include "base/hash.h"
+#include "checkpoint/shards.h"
 #include "base/file.h"
 #include "base/json_memory.h"
-#include "base/gguf.h"
-#include "base/names.h"
 #include "base/reserved.h"
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 #define MAX_INDEX 100000000 /* as for a file's header: the index of the largest models has a few MB */
-
-typedef struct located {
-    const char *name;
-    char *path; /* owned, with name in it: in a record the tree's name stands before it             */
-    const char *file;
-    tn_tensor tensor;
-    shards_parts parts;
-    const void *used; /* where the model has it                                                     */
-    tn_dtype used_as; /* shards_take's                                                              */
-    bool taken, hidden;
-} located;
-
-struct shards {
-    char *folder;
-    tn_safetensors **files; /* sorted by name                                                     */
-    size_t file_count;
-    located *tensors; /* file by file, in the order of their data                                 */
-    size_t count;
-    int64_t bytes;
-    names index;
-    size_t capacity;   /* of tensors                                                                  */
-    struct gguf *gguf; /* NULL: safetensors                                                           */
-    void **kept;       /* memory for tensors that are made of others                                  */
-    size_t kept_count;
-    int64_t kept_bytes;
-    const char *zeros; /* what a record's tensors hold; NULL: a set of files                          */
-    tn_dtype dtype;    /* of the files that a record stands for                                       */
-};
 
 #define ZEROS ((size_t)1 << 36) /* the largest tensor of a record: addresses, no memory             */
 /* The most tensors of a record, which no file bounds; published models have up to some 100,000. */
@@ -249,33 +217,11 @@ void shards_close(shards *set)
     free(set->kept);
     gguf_close(set->gguf);
     names_close(&set->index);
+    free(set->read);
     free(set->files);
     free(set->tensors);
     free(set->folder);
     free(set);
-}
-
-tn_status shards_check(const shards *set, tn_error *err)
-{
-    tn_status status = set->gguf ? gguf_check(set->gguf, err) : TN_OK;
-    for (size_t i = 0; i < set->file_count && status == TN_OK; i++)
-        status = tn_safetensors_check(set->files[i], err);
-    return status;
-}
-
-uint64_t shards_identity(const shards *set)
-{
-    uint64_t hash = HASH_START;
-    size_t count = set->gguf ? gguf_file_count(set->gguf) : set->file_count;
-    for (size_t i = 0; i < count; i++) {
-        struct stat st;
-        if (stat(set->gguf ? gguf_path(set->gguf, i) : safetensors_path(set->files[i]), &st) != 0)
-            return 0;
-        const int64_t facts[] = {(int64_t)st.st_dev, (int64_t)st.st_ino, (int64_t)st.st_size,
-                                 (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec};
-        hash = hash_bytes(hash, facts, sizeof facts);
-    }
-    return count > 0 ? hash : 0;
 }
 
 shards *shards_record(tn_dtype dtype, tn_error *err)

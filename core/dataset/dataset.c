@@ -3,7 +3,7 @@
 
 #include "base/structs.h"
 #include "dataset/reader.h"
-#include "plugin/sha256.h"
+#include "base/sha256.h"
 
 #include <tenon/services.h>
 

@@ -44,6 +44,10 @@ tn_embedder *tn_embedder_open(tn_model *model, const tn_embedder_options *option
                 (unsigned)o.pooling, (long long)o.max_tokens);
         return NULL;
     }
+    if (model->lock) {
+        tn_fail(err, TN_E_USAGE, model->folder, "its lock has no files of folders below; open it without one to embed");
+        return NULL;
+    }
     tn_error local = TN_ERROR_INIT;
     tn_embedder *e = calloc(1, sizeof *e);
     if (!e) {

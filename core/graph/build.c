@@ -325,6 +325,7 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     const void *file = out->data;
     size_t bytes = tn_dtype_bytes(out->dtype, tn_tensor_count(out));
     b->done_bytes += again ? 0 : (int64_t)bytes;
+    placing_mark(b, full, form, out);
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
     else if (!bring(b, full, dtype, form, out) || (form->ranges && !take_ranges(b, full, dtype, form->ranges, out)))

@@ -219,6 +219,30 @@ bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const bu
     return placing_end(b, &p);
 }
 
+static void mark(graph_builder *b, const tn_tensor *t)
+{
+    if (t->dtype != TN_DTYPE_NONE)
+        shards_mark(b->weights, t->data, tn_dtype_bytes(t->dtype, tn_tensor_count(t)));
+}
+
+void placing_mark(graph_builder *b, const char *name, const build_form *form, const tn_tensor *t)
+{
+    const shards_parts parts = shards_parts_of(b->weights, name);
+    mark(b, &parts.scale);
+    mark(b, &parts.zero);
+    mark(b, &parts.group);
+    if (!form->ranges || form->turned || form->dtype || b->dequantise) {
+        mark(b, t);
+        return;
+    }
+    int64_t width = t->shape[0] > 0 ? tn_tensor_count(t) / t->shape[0] : 0;
+    for (int32_t i = 0; i < form->ranges->count; i++) {
+        const struct build_range *range = &form->ranges->at[i];
+        shards_mark(b->weights, (const char *)t->data + tn_dtype_bytes(t->dtype, range->first * width),
+                    tn_dtype_bytes(t->dtype, range->rows * width));
+    }
+}
+
 typedef struct turn_job {
     const char *from;
     char *to;

@@ -22,6 +22,9 @@ bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tenso
 /* The same of some ranges of its first dimension, which become one tensor. */
 bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t);
 
+/* Notes which bytes of the file's tensor called name will be read for form, with what tells how it is quantised. */
+void placing_mark(graph_builder *b, const char *name, const build_form *form, const tn_tensor *t);
+
 /* A tensor as a graph in mixed precision has it, of which sites will have views. */
 void placing_note(graph_builder *b, const tn_tensor *t);
 

@@ -9,6 +9,7 @@
 #include "models/multimodal.h"
 #include "op/op.h"
 #include "open/generation.h"
+#include "open/locking.h"
 #include "open/parallel.h"
 #include "open/trust_device.h"
 #include "plugin/environment.h"
@@ -103,7 +104,11 @@ static tn_status open_weights(tn_model *m, const char *folder, tn_error *err)
         return TN_OK;
     if (!m->weights && !(m->weights = shards_open(folder, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
-    return quantised_resolve(m->weights, &root, tn_parallel_for, err);
+    if (locking_weights(m, err) != TN_OK)
+        return err->code;
+    if ((status = quantised_resolve(m->weights, &root, tn_parallel_for, err)) != TN_OK)
+        return status;
+    return locking_watch(m, err);
 }
 
 /* The dtype asked for, else the config's, else the checkpoint's. */
@@ -280,6 +285,9 @@ static tn_status open_folder(tn_model *m, const char *name, tn_error *err)
 {
     if (!(m->folder = hub_find(name, err)))
         return err->code;
+    tn_status status = locking_folder(m, err);
+    if (status != TN_OK)
+        return status;
     return is_gguf(m) ? open_gguf(m, err) : open_config(m, err);
 }
 
@@ -314,6 +322,8 @@ static tn_status open_parts(tn_model *m, const char *name, const tn_model_option
         return status;
     if ((status = build_graph(m, options, err)) != TN_OK)
         return status;
+    if ((status = locking_end(m, err)) != TN_OK)
+        return status;
     if ((status = run_supported(&m->device, m->target.graph, err)) != TN_OK)
         return status;
     if ((status = trust_device(m, err)) != TN_OK)
@@ -341,6 +351,9 @@ static tn_model *new_model(const tn_model_options *options, tn_model_options *as
         status = tn_fail(err, TN_E_USAGE, "tn_model_options", "has adapter and lora; choose one");
     if (status == TN_OK && borrowed && (asked->adapter || asked->lora))
         status = tn_fail(err, TN_E_USAGE, "tn_model_options", "adapter and lora are for tn_model_open; leave them out");
+    if (status == TN_OK && asked->lock && (borrowed || asked->adapter))
+        status = tn_fail(err, TN_E_USAGE, "lock", "%s is in no lock; leave it out",
+                         borrowed ? "borrowed memory" : "an adapter");
     if (status == TN_OK && asked->parallel)
         status = parallel_check(asked, borrowed, err);
     bool mixed = status == TN_OK && asked->dtype && !strcmp(asked->dtype, "mixed");
@@ -383,6 +396,8 @@ static tn_model *open_model(const char *folder, const char *text, const tn_model
     m->target.applying = defaults.applying;
     m->target.applying_ctx = defaults.progress_ctx;
     tn_status status = parallel_open(m, &defaults, &local);
+    if (status == TN_OK)
+        status = locking_begin(m, &defaults, &local);
     if (status == TN_OK)
         status = open_parts(m, text ? text : folder, &defaults, &local);
     if (status == TN_OK)
@@ -438,6 +453,7 @@ void tn_model_close(tn_model *m)
     lacks_free(&m->lacks);
     config_close(m->config);
     group_close(m->group);
+    lockfile_close(m->lock);
     free(m->eos);
     generation_free(m);
     free(m->folder);

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_MODEL_H
 #define TENON_CORE_MODEL_H
 
+#include "checkpoint/locked.h"
 #include "graph/lacks.h"
 #include "models/models.h"
 #include "open/peft.h"
@@ -35,6 +36,8 @@ struct tn_model {
     struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
     bool by_layers;        /* ... which have whole layers each                                        */
     peft_adapter *adapter; /* around its products, or NULL                                           */
+    lockfile *lock;        /* that its files are compared with, or NULL                              */
+    locked_work loading;   /* ... while it is opened                                                */
     build_copies copies;   /* tensors that could not be used where they are mapped                  */
     tn_model_info info;
     int64_t *eos, eos_count; /* tokens that end a text; owned                                     */

@@ -5,8 +5,9 @@
 #include "base/text.h"
 #include "plugin/detach.h"
 #include "plugin/kernels_config.h"
+#include "plugin/lock_code.h"
 #include "plugin/plugins.h"
-#include "plugin/sha256.h"
+#include "base/sha256.h"
 #include "plugin/writers.h"
 
 #include <errno.h>
@@ -150,6 +151,30 @@ tn_status candidate_check_library_pins(const candidate *c, objects_list *librari
                            file->path, pin, file->sha256);
     }
     return TN_OK;
+}
+
+tn_status candidate_check_lock(candidate *c, const tn_config *config, tn_error *err)
+{
+    const lockfile *lock = c->named ? NULL : kernels_config_lock(config);
+    tn_status status = lock ? lock_code_find(lock, &lock->plugins, c->file, c->name, c->sha256, err) : TN_OK;
+    c->locked_out = status != TN_OK;
+    return status;
+}
+
+tn_status candidate_check_library_lock(candidate *c, objects_list *libraries, const tn_config *config, tn_error *err)
+{
+    const lockfile *lock = c->named ? NULL : kernels_config_lock(config);
+    tn_status status = TN_OK;
+    for (size_t i = 0; lock && i < libraries->count && status == TN_OK; i++) {
+        objects_file *file = &libraries->files[i];
+        if (writers_is_system(file->path, c->folder))
+            continue;
+        status = objects_hash(file) ? lock_code_find(lock, &lock->libraries, file->path, strrchr(file->path, '/') + 1,
+                                                     file->sha256, err)
+                                    : tn_fail(err, TN_E_KERNEL, file->path, "cannot be read");
+        c->locked_out = status != TN_OK;
+    }
+    return status;
 }
 
 /* ---- the trial -------------------------------------------------------------------------------------------------- */

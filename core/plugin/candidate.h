@@ -22,6 +22,7 @@ typedef struct candidate {
     char warning[256];     /* what its constructor changed                                          */
     bool named;            /* the user named this very file: no rules for folders, no earlier verdict  */
     bool known;            /* it is loaded already, under this or another name                        */
+    bool locked_out;       /* the lock knows it not, or another; the scan fails                      */
     tn_plugin_state state; /* TN_PLUGIN_LOADED after examining: it may be opened                      */
     tn_error why;          /* it is not                                                             */
 } candidate;
@@ -41,6 +42,10 @@ tn_status candidate_check_pin(const candidate *c, const tn_config *config, tn_er
 /* The same of the libraries that come in with it: they run like the plugin. */
 tn_status candidate_check_library_pins(const candidate *c, objects_list *libraries, const tn_config *config,
                                        tn_error *err);
+
+/* Is it the file that the configuration's lock knows, where there is a lock? With its libraries, as above. */
+tn_status candidate_check_lock(candidate *c, const tn_config *config, tn_error *err);
+tn_status candidate_check_library_lock(candidate *c, objects_list *libraries, const tn_config *config, tn_error *err);
 
 /* Opens it in a child process, or recalls how that went. TN_OK: the host may open it. */
 tn_status candidate_try(candidate *c, tn_error *err);

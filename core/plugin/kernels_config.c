@@ -82,6 +82,7 @@ void tn_config_free(tn_config *config)
     text_list_clear(&config->disable);
     pairs_free(config->options, config->option_count);
     pairs_free(config->pins, config->pin_count);
+    lockfile_close(config->lock);
     free(config->file);
     spec_free(&config->spec);
     free(config->kernels);
@@ -156,6 +157,26 @@ bool kernels_config_measure(const tn_config *config)
         return false;
     return config && config->measure != CONFIG_MEASURE_UNSAID ? config->measure == CONFIG_MEASURE
                                                               : environment_measure();
+}
+
+/* ---- a lock -------------------------------------------------------------------------------------------------- */
+
+tn_status tn_config_set_lock(tn_config *config, const char *file, tn_error *err)
+{
+    if (!config || !file)
+        return structs_missing(config ? "file" : "config", err);
+    tn_error why = TN_ERROR_INIT;
+    lockfile *lock = lockfile_read(file, &why);
+    if (!lock)
+        return tn_fail(err, why.code, why.where, "%s", why.message);
+    lockfile_close(config->lock);
+    config->lock = lock;
+    return TN_OK;
+}
+
+const lockfile *kernels_config_lock(const tn_config *config)
+{
+    return config ? config->lock : NULL;
 }
 
 /* ---- overrides --------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@ const char *kernels_config_disabled(const tn_config *config, const char *id);
 const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
 const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
 bool kernels_config_has_pins(const tn_config *config);
+const struct lockfile *kernels_config_lock(const tn_config *config); /* NULL: none; also of NULL            */
 
 /* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
 bool kernels_config_measure(const tn_config *config);

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_KERNELS_CONFIG_READ_H
 #define TENON_CORE_KERNELS_CONFIG_READ_H
 
+#include "base/lockfile.h"
 #include "plugin/kernels_config.h"
 #include "plugin/spec.h"
 
@@ -23,6 +24,7 @@ struct tn_config {
     const char *kernels_key; /* of the file, which said which kernels; NULL: it did not              */
     config_pair *options, *pins;
     size_t option_count, pin_count;
+    lockfile *lock; /* which plugins may be loaded; NULL: none was given                             */
 };
 
 /* Copies of text go in. false: out of memory. */

@@ -35,19 +35,25 @@ static tn_status examine(candidate *c, const tn_config *config, char **content, 
         c->known = is_known(c);
     if (status != TN_OK || c->known)
         return status;
-    /* 4. Its note: is it a plugin, for this machine and this interface? */
+    /* 4. Its note: is it a plugin, for this machine and this interface? Then, is it one that a lock knows? */
     status = elfnote_read(*content, size, c->file, &c->note, err);
+    if (status == TN_OK)
+        status = candidate_check_lock(c, config, err);
     if (status != TN_OK || find_foreign(c))
         return status;
     /* 5. The libraries that it needs. */
     status = needs_read(*content, size, c->path, c->named, &c->need, err);
     if (status == TN_OK)
         status = candidate_check_library_pins(c, &c->need.found, config, err);
+    if (status == TN_OK)
+        status = candidate_check_library_lock(c, &c->need.found, config, err);
     /* 6. A trial in a child, which shows what else it loads. */
     if (status == TN_OK)
         status = candidate_try(c, err);
     if (status == TN_OK)
         status = candidate_check_library_pins(c, &c->verdict.objects, config, err);
+    if (status == TN_OK)
+        status = candidate_check_library_lock(c, &c->verdict.objects, config, err);
     return status;
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/mapped.h"
 #include "base/text.h"
-#include "plugin/sha256.h"
+#include "base/sha256.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -108,8 +108,11 @@ static tn_status open_twin(whole_work *w)
     char unit[REGISTRY_NAME + 16];
     bool wide = w->model->dtype == TN_F32;
     snprintf(unit, sizeof unit, "%s:%d", w->model->info.device, (int)w->model->info.device_ordinal);
-    tn_model_options o = {
-        .size = sizeof o, .dtype = wide ? "bf16" : "f32", .device = unit, .threads = tn_thread_count()};
+    tn_model_options o = {.size = sizeof o,
+                          .dtype = wide ? "bf16" : "f32",
+                          .device = unit,
+                          .threads = tn_thread_count(),
+                          .lock = w->model->lock ? w->model->lock->path : NULL};
     tn_status status = whole_tell(&w->progress, "opening the model again", 0, 1, w->err);
     if (status != TN_OK)
         return status;

@@ -69,6 +69,10 @@ typedef struct tn_model_options {
      * found right; NULL: the kind that a plugin brings is opened. */
     const struct tn_group *group;
     double patience; /* seconds that a wait for other ranks may last; 0: 60                         */
+    /* File that tn_lock_model (lock.h) wrote: the checkpoint's files, the library and all plugins of the process must
+     * be those of then, byte for byte, else the model is not opened: TN_E_INPUT or TN_E_KERNEL with the file and the
+     * range. A rank looks at what it reads. Not with an adapter or borrowed memory. NULL: none. */
+    const char *lock;
 } tn_model_options;
 
 /* Its strings belong to the model. */

@@ -27,6 +27,7 @@
 #include <tenon/grammar.h>
 #include <tenon/group.h>
 #include <tenon/kernel.h>
+#include <tenon/lock.h>
 #include <tenon/machine.h>
 #include <tenon/media.h>
 #include <tenon/model.h>

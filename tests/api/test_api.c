@@ -112,7 +112,7 @@ static const struct {
     {"tn_config_set_kernels", "spec"},         {"tn_config_set_device", "device"},  {"tn_config_set_plugins", "config"},
     {"tn_config_add_plugins", "config"},       {"tn_config_set_kernels", "config"}, {"tn_config_set_device", "config"},
     {"tn_config_set_max_packed_mb", "config"}, {"tn_config_set_measure", "config"}, {"tn_config_set_exact", "config"},
-    {"tn_config_set_same_bits", "config"},
+    {"tn_config_set_same_bits", "config"},     {"tn_config_set_lock", "config"},
 };
 
 /* What a function without a status returns for what it cannot do. */

@@ -71,6 +71,8 @@ static const struct {
 } texts[] = {
     {"tn_template_open", "path", "tests/data/templates/qwen2.5/template.jinja", NULL, false},
     {"tn_config_load", "path", NULL, &values_world.config_file, false},
+    {"tn_config_set_lock", "file", "tests/data/fuzz/lock/plain", NULL, false},
+    {"tn_lock_model", "folder", VALUES_LLAMA, NULL, false},
     {"tn_safetensors_open", "path", VALUES_LLAMA "/model.safetensors", NULL, false},
     {"tn_safetensors_write", "path", NULL, &values_world.written, false},
     {"tn_tokenizer_open", "path", "tests/data/tokenizers/gpt-2", NULL, false},

@@ -198,6 +198,14 @@ static tn_status take_quantize_options(const void *given, tn_error *err)
     return tn_quantize("tests/data/models/llama", "/nonexistent/q.gguf", "Q8_0", given, err);
 }
 
+static tn_status take_lock_options(const void *given, tn_error *err)
+{
+    char *text = tn_lock_model("tests/data/models/llama", given, err);
+    bool made = text != NULL;
+    free(text);
+    return made ? TN_OK : err->code;
+}
+
 static tn_status take_embedder_options(const void *given, tn_error *err)
 {
     tn_embedder *e = tn_embedder_open(model, given, err);
@@ -230,6 +238,7 @@ static const tn_render_options render_options = {.size = sizeof render_options, 
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
 static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_age_days = 1};
 static const tn_quantize_options quantize_options = {.size = sizeof quantize_options, .threads = 1};
+static const tn_lock_options lock_options = {.size = sizeof lock_options, .threads = 1};
 static const int64_t text_length = 2;
 static const tn_dataset_options dataset_options = {.size = sizeof dataset_options, .max_length = 8};
 static const tn_lora lora = {.size = sizeof lora, .rank = 2};
@@ -261,6 +270,7 @@ static const struct {
     {"tn_check_options", &check_options, take_check_options},
     {"tn_render_options", &render_options, take_render_options},
     {"tn_quantize_options", &quantize_options, take_quantize_options},
+    {"tn_lock_options", &lock_options, take_lock_options},
     {"tn_embedder_options", &embedder_options, take_embedder_options},
     {"tn_grads", &grads, take_grads},
     {"tn_dataset_options", &dataset_options, take_dataset_options},

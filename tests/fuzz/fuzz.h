@@ -29,6 +29,7 @@ int fuzz_audio(const uint8_t *data, size_t size);
 int fuzz_replay(const uint8_t *data, size_t size);
 int fuzz_toolcall(const uint8_t *data, size_t size);
 int fuzz_dataset(const uint8_t *data, size_t size);
+int fuzz_lock(const uint8_t *data, size_t size);
 int fuzz_http(const uint8_t *data, size_t size);
 
 /* The bytes as a file without a name, since fuzzers run thousands of times a second: writes its path to path[64] and

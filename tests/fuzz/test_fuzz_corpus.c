@@ -26,6 +26,7 @@ static const struct {
     {"schema", fuzz_schema, 10},
     {"toolcall", fuzz_toolcall, 20},
     {"dataset", fuzz_dataset, 20},
+    {"lock", fuzz_lock, 12},
 };
 
 START_TEST(corpus)

@@ -1,6 +1,6 @@
 /* B10: the libraries that a plugin brings. Where they come from is settled before any of their code runs, and a verdict
  * holds for them too. The program runs as a user runs it, from a folder that holds what it must not take. */
-#include "plugin/sha256.h"
+#include "base/sha256.h"
 #include "process.h"
 #include "suite.h"
 #include "tempdir.h"

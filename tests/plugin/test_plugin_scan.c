@@ -1,7 +1,7 @@
 /* Folders, files and pins. */
 #include "plugin/kernels_config.h"
 #include "plugin/registry.h"
-#include "plugin/sha256.h"
+#include "base/sha256.h"
 #include "plugin_box.h"
 #include "suite.h"
 #include "tempdir.h"

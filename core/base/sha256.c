@@ -1,5 +1,5 @@
 /* SHA-256 through libcrypto. */
-#include "plugin/sha256.h"
+#include "base/sha256.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -22,7 +22,7 @@ static void set_up(void)
 #endif
 }
 
-bool sha256_hex(const void *data, size_t size, char hex[65])
+bool sha256_hex(const void *data, size_t size, char hex[SHA256_HEX])
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned char digest[EVP_MAX_MD_SIZE];
