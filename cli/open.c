@@ -290,7 +290,8 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     if (status)
         return device_error(w, err);
     /* Broken ones with --quiet, too: without their kernels sums round otherwise. */
-    if (!ranks_silent)
+    bool locked = option_given(o, OPT_LOCK); /* which says first what it keeps out, as an error               */
+    if (!ranks_silent && !locked)
         list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     tn_model_options options = {.size = sizeof options,
                                 .dtype = w->dtype ? w->dtype : o->text[OPT_DTYPE],
@@ -311,6 +312,8 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     progress_clear(&w->progress);
     if (!w->model)
         return device_error(w, err);
+    if (!ranks_silent && locked)
+        list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     check_threads(o, tn_thread_count());
     w->info.size = sizeof w->info;
     status = tn_model_get_info(w->model, &w->info);

@@ -2,6 +2,7 @@
 #include "base/lockfile.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json_memory.h"
 #include "base/text.h"
 
@@ -189,6 +190,7 @@ static tn_status parse(reader *r)
     json_error_t at;
     if ((r->status = file_read(r->lock->path, MOST_BYTES, &text, &size, r->err)) != TN_OK)
         return r->status;
+    r->lock->hash = hash_bytes(HASH_START, text, size);
     json_memory_watch();
     json_t *root = r->lock->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &at);
     free(text);

@@ -8,6 +8,8 @@
 
 #include <tenon/error.h>
 
+#include <stdint.h>
+
 #define LOCKFILE_PIECE ((int64_t)16 << 20) /* bytes that have a digest of their own                  */
 
 /* One file of the checkpoint. name: in its folder, with at most one folder before it. */
@@ -31,6 +33,7 @@ typedef struct lockfile_codes {
 /* Strings belong to it. */
 typedef struct lockfile {
     char *path;
+    uint64_t hash; /* of all that it says                                                           */
     struct json_t *root;
     const char *version, *library; /* of libtenon: its version, and its file's digest              */
     lockfile_codes plugins, libraries;

@@ -225,14 +225,20 @@ static tn_status fail_absent(const char *path, const lockfile *lock, tn_error *e
                    lock->path);
 }
 
+static tn_status fail_size(const char *path, int64_t bytes, const lockfile_entry *entry, const lockfile *lock,
+                           tn_error *err)
+{
+    return tn_fail(err, TN_E_INPUT, path, "has %lld bytes, %lld in the lock %s; fetch it again", (long long)bytes,
+                   (long long)entry->bytes, lock->path);
+}
+
 static tn_status compare(job *j, const char *name, const lockfile *lock, const locked_work *work, tn_error *err)
 {
     const lockfile_entry *entry = lockfile_find(lock, name);
     if (!entry)
         return fail_absent(j->path, lock, err);
     if (entry->bytes != j->bytes)
-        return tn_fail(err, TN_E_INPUT, j->path, "has %lld bytes, %lld in the lock %s; fetch it again",
-                       (long long)j->bytes, (long long)entry->bytes, lock->path);
+        return fail_size(j->path, j->bytes, entry, lock, err);
     tn_status status = digest(j, work, err);
     for (size_t i = 0; i < lockfile_pieces(j->bytes) && status == TN_OK; i++) {
         int64_t at = (int64_t)i * LOCKFILE_PIECE, left = j->bytes - at;
@@ -265,12 +271,28 @@ static bool holds(const text_list *names, const char *name)
     return names->count && bsearch(&name, names->items, names->count, sizeof *names->items, compare_texts);
 }
 
+/* Weights are opened later; one of another size would be an error of whoever reads its header. */
+static tn_status check_size(const char *folder, const lockfile_entry *entry, const lockfile *lock, tn_error *err)
+{
+    struct stat st;
+    char *path = file_join(folder, entry->name);
+    tn_status status = path ? TN_OK : tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+    if (path && stat(path, &st) != 0)
+        status = fail_missing(folder, entry->name, lock, err);
+    else if (path && st.st_size != entry->bytes)
+        status = fail_size(path, (int64_t)st.st_size, entry, lock, err);
+    free(path);
+    return status;
+}
+
 tn_status locked_check(const char *folder, bool beside, const lockfile *lock, const locked_work *work, tn_error *err)
 {
     text_list names = {0};
     tn_status status = beside ? locked_names(folder, &names, err) : TN_OK;
     for (size_t i = 0; i < lock->file_count && status == TN_OK; i++)
-        if (is_beside(base_name(lock->files[i].name)) && !holds(&names, lock->files[i].name))
+        if (!is_beside(base_name(lock->files[i].name)))
+            status = beside ? check_size(folder, &lock->files[i], lock, err) : TN_OK;
+        else if (!holds(&names, lock->files[i].name))
             status = fail_missing(folder, lock->files[i].name, lock, err);
     for (size_t i = 0; i < names.count && status == TN_OK; i++)
         status = check_file(folder, names.items[i], lock, work, err);

@@ -256,11 +256,12 @@ tn_status parallel_alike(const tn_model *m, tn_error *err)
                                             "other instruction sets; set TENON_CPU to what all have",
                                             "another config.json",
                                             "other tensors in the checkpoint",
-                                            "another dtype, or other options",
+                                            "another dtype or lock, or other options",
                                             "other kernels at its sites"};
     const group *g = m->group;
     facts own = {.of = {hash_text(HASH_START, TN_VERSION), tn_cpu_flags(), config_hash(m->config), hash_tensors(m),
-                        (uint64_t)m->dtype << 1 | m->dequantise, hash_kernels(m->target.graph)}};
+                        ((uint64_t)m->dtype << 1 | m->dequantise) ^ (m->lock ? m->lock->hash : 0),
+                        hash_kernels(m->target.graph)}};
     facts *all = calloc((size_t)g->end.ranks, sizeof *all);
     if (!all)
         return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");

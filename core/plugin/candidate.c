@@ -169,9 +169,11 @@ tn_status candidate_check_library_lock(candidate *c, objects_list *libraries, co
         objects_file *file = &libraries->files[i];
         if (writers_is_system(file->path, c->folder))
             continue;
-        status = objects_hash(file) ? lock_code_find(lock, &lock->libraries, file->path, strrchr(file->path, '/') + 1,
-                                                     file->sha256, err)
-                                    : tn_fail(err, TN_E_KERNEL, file->path, "cannot be read");
+        tn_error why = TN_ERROR_INIT;
+        if (!objects_hash(file))
+            status = tn_fail(err, TN_E_KERNEL, c->file, "it loads %s, which cannot be read", file->path);
+        else if (lock_code_find(lock, &lock->libraries, "", strrchr(file->path, '/') + 1, file->sha256, &why) != TN_OK)
+            status = tn_fail(err, TN_E_KERNEL, c->file, "it loads %s, which %s", file->path, why.message);
         c->locked_out = status != TN_OK;
     }
     return status;
@@ -247,7 +249,8 @@ tn_status candidate_record(const candidate *c, tn_error *err)
                                     .state = c->state,
                                     .reason = c->state == TN_PLUGIN_LOADED ? c->warning : c->why.message},
                            .dev = (uint64_t)c->st.st_dev,
-                           .ino = (uint64_t)c->st.st_ino};
+                           .ino = (uint64_t)c->st.st_ino,
+                           .locked_out = c->locked_out};
     memcpy(entry.info.sha256, c->sha256, sizeof c->sha256);
     objects_describe(&c->st, entry.identity);
     return plugins_record(&entry, err);

@@ -22,7 +22,7 @@ typedef struct candidate {
     char warning[256];     /* what its constructor changed                                          */
     bool named;            /* the user named this very file: no rules for folders, no earlier verdict  */
     bool known;            /* it is loaded already, under this or another name                        */
-    bool locked_out;       /* the lock knows it not, or another; the scan fails                      */
+    bool locked_out;       /* the lock knows it not, or another                                      */
     tn_plugin_state state; /* TN_PLUGIN_LOADED after examining: it may be opened                      */
     tn_error why;          /* it is not                                                             */
 } candidate;

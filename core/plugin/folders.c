@@ -150,8 +150,6 @@ static tn_status take_findings(findings *found, const tn_config *config, tn_erro
         load_open(c);
         if (status == TN_OK)
             status = candidate_record(c, err);
-        if (status == TN_OK && c->locked_out)
-            status = tn_fail(err, TN_E_KERNEL, c->why.where, "%s", c->why.message);
         candidate_free(c);
     }
     return status;
@@ -241,10 +239,11 @@ static tn_status report_late(tn_error *err)
 tn_status tn_scan(const tn_config *config, tn_error *err)
 {
     pthread_mutex_lock(&scanning);
+    plugins_forget_locked_out();
     tn_status status = scan_folders(config, err), linked = take_foreign(err), late = report_late(err);
-    pthread_mutex_unlock(&scanning);
     if (status == TN_OK && kernels_config_lock(config))
         status = lock_code_complete(kernels_config_lock(config), err);
+    pthread_mutex_unlock(&scanning);
     return status != TN_OK ? status : linked != TN_OK ? linked : late;
 }
 

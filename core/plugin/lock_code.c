@@ -8,6 +8,8 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +55,15 @@ static bool is_system(const char *path)
     return writers_is_system(path, NULL);
 }
 
+static tn_status hash(objects_file *file, tn_error *err)
+{
+    errno = 0;
+    if (objects_hash(file))
+        return TN_OK;
+    return tn_fail(err, errno == ENOMEM ? TN_E_MEMORY : TN_E_KERNEL, file->path,
+                   "cannot be read, or changed since it was opened");
+}
+
 /* The file that this very code lies in; of a program that holds the library itself that is the program. */
 static tn_status own_library(objects_list *list, tn_error *err)
 {
@@ -61,9 +72,7 @@ static tn_status own_library(objects_list *list, tn_error *err)
     struct link_map *map = NULL;
     bool found = dladdr1((const void *)(uintptr_t)&lock_code_check, &info, (void **)&map, RTLD_DL_LINKMAP) && map;
     tn_status status = objects_add(list, found && map->l_name[0] ? map->l_name : program, err);
-    if (status == TN_OK && !objects_hash(&list->files[0]))
-        status = tn_fail(err, TN_E_KERNEL, list->files[0].path, "cannot be read");
-    return status;
+    return status == TN_OK ? hash(&list->files[0], err) : status;
 }
 
 typedef struct listing {
@@ -81,23 +90,34 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *arg)
     return l->status != TN_OK;
 }
 
+static bool is_library(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 3 && strcmp(name + n - 3, ".so") == 0;
+}
+
 /* What a plugin opens by itself when it is used lies in a folder of its name beside it. */
 static tn_status add_helpers(objects_list *list, const char *plugin, tn_error *err)
 {
-    size_t length = strlen(plugin);
-    char *folder = length > 3 && strcmp(plugin + length - 3, ".so") == 0 ? strndup(plugin, length - 3) : NULL;
-    DIR *entries = folder ? opendir(folder) : NULL;
+    char folder[PATH_MAX];
+    if (!is_library(plugin) || strlen(plugin) >= sizeof folder)
+        return TN_OK;
+    text_cut(folder, sizeof folder, "%.*s", (int)strlen(plugin) - 3, plugin);
+    DIR *entries = opendir(folder);
     tn_status status = TN_OK;
+    if (!entries && errno != ENOENT && errno != ENOTDIR)
+        status =
+            tn_fail(err, errno == ENOMEM ? TN_E_MEMORY : TN_E_KERNEL, folder, "cannot be read: %s", strerror(errno));
     for (const struct dirent *e; entries && status == TN_OK && (e = readdir(entries));) {
-        size_t n = strlen(e->d_name);
-        char *path = n > 3 && strcmp(e->d_name + n - 3, ".so") == 0 ? file_join(folder, e->d_name) : NULL;
+        char *path = is_library(e->d_name) ? file_join(folder, e->d_name) : NULL;
         if (path)
             status = objects_add(list, path, err);
+        else if (is_library(e->d_name))
+            status = tn_fail(err, TN_E_MEMORY, folder, "out of memory");
         free(path);
     }
     if (entries)
         closedir(entries);
-    free(folder);
     return status;
 }
 
@@ -116,8 +136,8 @@ static tn_status find_libraries(objects_list *list, bool helpers, tn_error *err)
     for (size_t i = 1; i < list->count; i++) {
         objects_file *file = &list->files[i];
         bool wanted = status == TN_OK && !is_system(file->path);
-        if (wanted && !objects_hash(file))
-            status = tn_fail(err, TN_E_KERNEL, file->path, "cannot be read, or changed since it was opened");
+        if (wanted)
+            status = hash(file, err);
         if (wanted && status == TN_OK && !is_plugin(file->sha256)) {
             objects_file keep = *file; /* behind those that were kept the others stay, to be freed          */
             *file = list->files[kept];
@@ -233,7 +253,9 @@ tn_status lock_code_check(const lockfile *lock, tn_error *err)
     if (strcmp(lock->version, TN_VERSION) != 0)
         return tn_fail(err, TN_E_KERNEL, "libtenon", "is version %s, in the lock %s %s; use that one, or lock anew",
                        TN_VERSION, lock->path, lock->version);
-    tn_status status = find_libraries(&list, false, err);
+    tn_status status = plugins_check_locked_out(err);
+    if (status == TN_OK)
+        status = find_libraries(&list, false, err);
     if (status == TN_OK && strcmp(list.files[0].sha256, lock->library) != 0)
         status = tn_fail(err, TN_E_KERNEL, list.files[0].path,
                          "is sha256:%s, in the lock %s sha256:%s; use that build, or lock anew", list.files[0].sha256,
@@ -247,12 +269,22 @@ tn_status lock_code_check(const lockfile *lock, tn_error *err)
     return status;
 }
 
+static tn_status add_missing(const lockfile *lock, const lockfile_code *code, tn_error *err)
+{
+    char reason[512];
+    text_cut(reason, sizeof reason, "is in the lock %s, and no such plugin was loaded; see tenon kernels, or lock anew",
+             lock->path);
+    const plugins_entry entry = {
+        .info = {.file = code->file, .name = "", .version = "", .state = TN_PLUGIN_REFUSED, .reason = reason},
+        .locked_out = true};
+    return plugins_record(&entry, err);
+}
+
 tn_status lock_code_complete(const lockfile *lock, tn_error *err)
 {
-    for (size_t i = 0; i < lock->plugins.count; i++)
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < lock->plugins.count && status == TN_OK; i++)
         if (!is_plugin(lock->plugins.list[i].sha256))
-            return tn_fail(err, TN_E_KERNEL, lock->path,
-                           "the plugin %s of this lock is not loaded; see tenon kernels, or lock anew",
-                           lock->plugins.list[i].file);
-    return TN_OK;
+            status = add_missing(lock, &lock->plugins.list[i], err);
+    return status;
 }

@@ -90,7 +90,7 @@ tn_status objects_add(objects_list *list, const char *path, tn_error *err)
 {
     objects_file file = {.path = realpath(path, NULL)};
     if (!file.path)
-        return tn_fail(err, TN_E_KERNEL, path, "cannot be read: %s", strerror(errno));
+        return tn_fail(err, errno == ENOMEM ? TN_E_MEMORY : TN_E_KERNEL, path, "cannot be read: %s", strerror(errno));
     if (objects_find(list, file.path)) {
         free(file.path);
         return TN_OK;
@@ -100,7 +100,8 @@ tn_status objects_add(objects_list *list, const char *path, tn_error *err)
         list->files = files;
     if (!files || !objects_identity(file.path, file.identity)) {
         free(file.path);
-        return tn_fail(err, TN_E_KERNEL, path, "cannot be read");
+        return files ? tn_fail(err, TN_E_KERNEL, path, "cannot be read")
+                     : tn_fail(err, TN_E_MEMORY, path, "out of memory");
     }
     list->files[list->count++] = file;
     return TN_OK;

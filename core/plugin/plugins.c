@@ -117,6 +117,25 @@ bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256])
     return sha256[0];
 }
 
+tn_status plugins_check_locked_out(tn_error *err)
+{
+    tn_status status = TN_OK;
+    pthread_mutex_lock(&list.lock);
+    for (size_t i = 0; i < list.count && status == TN_OK; i++)
+        if (list.entries[i].locked_out)
+            status = tn_fail(err, TN_E_KERNEL, list.entries[i].info.file, "%s", list.entries[i].info.reason);
+    pthread_mutex_unlock(&list.lock);
+    return status;
+}
+
+void plugins_forget_locked_out(void)
+{
+    pthread_mutex_lock(&list.lock);
+    for (size_t i = 0; i < list.count; i++)
+        list.entries[i].locked_out = false;
+    pthread_mutex_unlock(&list.lock);
+}
+
 void plugins_tell_refused(char *text, size_t size)
 {
     text[0] = '\0';

@@ -12,6 +12,7 @@ typedef struct plugins_entry {
     tn_plugin_info info; /* strings are interned                                                    */
     uint64_t dev, ino;
     char identity[128]; /* of the file as it was read (objects.h); "": it is part of the program    */
+    bool locked_out;    /* the lock of the last scan does not have it so                               */
 } plugins_entry;
 
 /* Adds an entry or replaces the one of the same file name. Its strings are interned here. */
@@ -26,6 +27,10 @@ bool plugins_is_outdated(const char *file, const char *path);
 /* The digest of a loaded file, in hexadecimal. false: not known, as that of a plugin that is part of the program. */
 #define PLUGINS_SHA256 65
 bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256]);
+
+/* TN_E_KERNEL with the first file that the lock of the last scan kept out, and why. Forgotten when a scan begins. */
+tn_status plugins_check_locked_out(tn_error *err);
+void plugins_forget_locked_out(void);
 
 /* "; /a/b.so was not taken: WHY" of the first file that was refused or quarantined; "" where none was. It may have been
  * what somebody misses. */

@@ -118,6 +118,16 @@ START_TEST(files_that_come_and_go)
     expect_refused(folder, TN_E_INPUT, "tool_use.jinja", "is not in the lock");
     write_lock(folder);
     expect_open(folder);
+    char *weights = tempdir_at(folder, "model.safetensors");
+    size_t size;
+    char *content = tempdir_read(weights, &size);
+    tempdir_write(weights, content, size - 1);
+    free(content);
+    expect_refused(folder, TN_E_INPUT, "model.safetensors", " in the lock");
+    ck_assert_int_eq(unlink(weights), 0);
+    expect_refused(folder, TN_E_INPUT, folder, "has no 'model.safetensors', which is in the lock");
+    tempdir_copy_file("tests/data/models/llama/model.safetensors", folder, "model.safetensors");
+    expect_open(folder);
     flip_in("additional_chat_templates/tool_use.jinja", 3);
     expect_refused(folder, TN_E_INPUT, "tool_use.jinja", "bytes 0 to 6");
 }

@@ -512,6 +512,8 @@ const piece pieces[] = {
     {.name = "multiply", .path = NULL, .work = multiply},
     {.name = "learn", .path = MODELS "llama", .work = piece_learn},
     {.name = "adapt", .path = MODELS "llama", .work = piece_adapt},
+    {.name = "lock", .path = MODELS "qwen2", .work = piece_lock},
+    {.name = "lock_gguf", .path = MODELS "gguf_mixtral/model.gguf", .work = piece_lock},
     {.name = "borrow", .path = NULL, .work = piece_borrow, .kernels = true},
 };
 

@@ -37,6 +37,9 @@ tn_status piece_read_data(const char *path, uint64_t *sum, tn_error *err);
 /* memory_pieces_engine.c */
 tn_status piece_serve(const char *path, uint64_t *sum, tn_error *err);
 
+/* memory_pieces_lock.c */
+tn_status piece_lock(const char *path, uint64_t *sum, tn_error *err);
+
 /* memory_pieces_borrow.c */
 tn_status piece_borrow(const char *path, uint64_t *sum, tn_error *err);
 

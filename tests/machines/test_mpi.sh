@@ -62,6 +62,22 @@ ranks 2 "$tenon" run $model "$text" -n 4 --kernels=cpu_delta_rule --parallel pip
 ok 'a kernel that no rank has a site for' ended 3 $? 'takes no site of this model'
 ranks 5 "$tenon" run $model "$text" -n 4 --parallel pipeline
 ok 'more ranks than layers' ended 2 $? 'num_hidden_layers is 4' 'at most 4 ranks'
+mkdir "$tmp/locked" && cp $model/*.json $model/*.txt $model/model.safetensors "$tmp/locked"
+"$tenon" lock "$tmp/locked" >"$tmp/model.lock"
+"$tenon" run $model "$text" -n 4 --temperature 0 -q --kernels=none >"$tmp/alone" 2>/dev/null
+for kind in tensor pipeline; do
+    ranks 2 "$tenon" run "$tmp/locked" "$text" -n 4 --temperature 0 -q --kernels=none --parallel $kind --lock "$tmp/model.lock"
+    ok "$kind, as it was locked" cmp -s "$tmp/alone" "$tmp/out"
+done
+printf x | dd of="$tmp/locked/model.safetensors" bs=1 seek=3000000 conv=notrunc 2>/dev/null
+for kind in tensor pipeline; do
+    ranks 2 "$tenon" run "$tmp/locked" "$text" -n 4 --kernels=none --parallel $kind --lock "$tmp/model.lock"
+    ok "$kind, a byte that differs" ended 4 $? 'model.safetensors: bytes 0 to' 'not those of the lock'
+done
+mkdir -m 755 "$tmp/plugins" && cp -r "$build/plugins/mpi.so" "$build/plugins/mpi" "$build/plugins/npu_rope.so" "$tmp/plugins"
+chmod -R go-w "$tmp/plugins"
+ranks 2 "$tenon" run $model "$text" -n 4 --only-plugins "$tmp/plugins" --parallel tensor --lock "$tmp/model.lock"
+ok 'plugins that are missing' ended 3 $? 'is in the lock'
 "$tenon" perplexity $model models/demo/heldout.txt -q >"$tmp/alone" 2>/dev/null
 ranks 2 "$tenon" perplexity $model models/demo/heldout.txt -q --parallel pipeline
 ok 'perplexity of a pipeline' cmp -s "$tmp/alone" "$tmp/out"
