@@ -18,8 +18,6 @@ static tn_status run_lock(const options *o, tn_error *err)
                                .progress = on_digest,
                                .progress_ctx = &w.progress};
     tn_status status = workspace_config(&w, o, err);
-    if (status == TN_OK)
-        list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     char *text = status == TN_OK ? tn_lock_model(o->argument[0], &options, err) : NULL;
     progress_clear(&w.progress);
     if (status == TN_OK)

@@ -25,16 +25,9 @@ tn_status locking_begin(tn_model *m, const tn_model_options *options, tn_error *
     return lock_code_check(m->lock, err);
 }
 
-static bool is_folder(const char *path)
+tn_status locking_folder(const tn_model *m, bool beside, tn_error *err)
 {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-tn_status locking_folder(const tn_model *m, tn_error *err)
-{
-    bool there = is_folder(m->folder) || gguf_is_named(m->folder); /* else another error says what is wrong */
-    return m->lock && there ? locked_check(m->folder, is_folder(m->folder), m->lock, &m->loading, err) : TN_OK;
+    return m->lock ? locked_check(m->folder, beside, m->lock, &m->loading, err) : TN_OK;
 }
 
 tn_status locking_weights(const tn_model *m, tn_error *err)
@@ -61,10 +54,8 @@ static shards *open_gguf(const char *path, tn_error *err)
     return file ? shards_empty(path, file, err) : NULL;
 }
 
-static shards *open_weights(const char *folder, tn_error *err)
+static shards *open_folder(const char *folder, tn_error *err)
 {
-    if (gguf_is_named(folder) && !is_folder(folder))
-        return open_gguf(folder, err);
     tn_status status = place_check(folder, "config.json", err);
     if (status == TN_OK)
         status = place_check_weights(folder, err);
@@ -72,10 +63,11 @@ static shards *open_weights(const char *folder, tn_error *err)
 }
 
 /* set: its weights, which are open. */
-static tn_status tell_files(const char *folder, const shards *set, const locked_work *work, text *out, tn_error *err)
+static tn_status tell_files(const char *folder, bool beside, const shards *set, const locked_work *work, text *out,
+                            tn_error *err)
 {
     text_list names = {0};
-    tn_status status = is_folder(folder) ? locked_names(folder, &names, err) : TN_OK;
+    tn_status status = beside ? locked_names(folder, &names, err) : TN_OK;
     for (size_t i = 0; i < names.count && status == TN_OK; i++)
         status = locked_tell(folder, names.items[i], work, i == 0, out, err);
     if (status == TN_OK)
@@ -86,14 +78,16 @@ static tn_status tell_files(const char *folder, const shards *set, const locked_
 
 static tn_status tell_all(const char *folder, const locked_work *work, text *out, tn_error *err)
 {
-    shards *set = open_weights(folder, err);
+    struct stat st;
+    bool single = gguf_is_named(folder) && !(stat(folder, &st) == 0 && S_ISDIR(st.st_mode));
+    shards *set = single ? open_gguf(folder, err) : open_folder(folder, err);
     if (!set)
         return err->code;
     text_add(out, "{\n  \"tenon_lock\": 1,\n");
     tn_status status = lock_code_tell(out, err);
     text_add(out, "  \"piece_bytes\": %lld,\n  \"files\": [", (long long)LOCKFILE_PIECE);
     if (status == TN_OK)
-        status = tell_files(folder, set, work, out, err);
+        status = tell_files(folder, !single, set, work, out, err);
     text_add(out, "\n  ]\n}\n");
     shards_close(set);
     return status == TN_OK && out->failed ? tn_fail(err, TN_E_MEMORY, folder, "out of memory") : status;

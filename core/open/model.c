@@ -258,6 +258,8 @@ static tn_status check_places(const tn_model *m, tn_error *err)
 static tn_status open_config(tn_model *m, tn_error *err)
 {
     tn_status status = check_places(m, err);
+    if (status == TN_OK)
+        status = locking_folder(m, true, err);
     char *path = status == TN_OK ? path_in(m->folder, "config.json") : NULL;
     if (path)
         m->config = config_open(path, err);
@@ -270,7 +272,7 @@ static tn_status open_config(tn_model *m, tn_error *err)
 /* The config and, where they are not given, the weights. */
 static tn_status open_gguf(tn_model *m, tn_error *err)
 {
-    gguf *file = gguf_open(m->folder, err);
+    gguf *file = locking_folder(m, false, err) == TN_OK ? gguf_open(m->folder, err) : NULL;
     if (!file)
         return err->code;
     m->config = gguf_config_read(file, err);
@@ -285,9 +287,6 @@ static tn_status open_folder(tn_model *m, const char *name, tn_error *err)
 {
     if (!(m->folder = hub_find(name, err)))
         return err->code;
-    tn_status status = locking_folder(m, err);
-    if (status != TN_OK)
-        return status;
     return is_gguf(m) ? open_gguf(m, err) : open_config(m, err);
 }
 

@@ -43,7 +43,8 @@ static bool is_plugin(const char *sha256)
     return false;
 }
 
-/* A library of the system's, and not below a folder of plugins, which may be installed there. */
+/* A library of the system's (where that is not known: no, with errno), and not below a folder of plugins, which may be
+ * installed there. */
 static bool is_system(const char *path)
 {
     tn_plugin_info info;
@@ -135,8 +136,11 @@ static tn_status find_libraries(objects_list *list, bool helpers, tn_error *err)
     size_t kept = 1;
     for (size_t i = 1; i < list->count; i++) {
         objects_file *file = &list->files[i];
+        errno = 0;
         bool wanted = status == TN_OK && !is_system(file->path);
-        if (wanted)
+        if (wanted && errno != 0)
+            status = tn_fail(err, TN_E_KERNEL, file->path, "cannot be looked at: %s", strerror(errno));
+        else if (wanted)
             status = hash(file, err);
         if (wanted && status == TN_OK && !is_plugin(file->sha256)) {
             objects_file keep = *file; /* behind those that were kept the others stay, to be freed          */
@@ -218,10 +222,25 @@ static tn_status tell_libraries(const objects_list *list, text *out, tn_error *e
     return status;
 }
 
+/* A lock without a plugin that could not be used would refuse it where it can. */
+static tn_status check_refused(tn_error *err)
+{
+    tn_plugin_info info = {.size = sizeof info};
+    for (size_t i = 0; tn_plugin_get(i, &info) == TN_OK; i++)
+        if (info.state == TN_PLUGIN_REFUSED || info.state == TN_PLUGIN_QUARANTINED)
+            return tn_fail(err, TN_E_KERNEL, info.file,
+                           "%s; a lock wants plugins that can be used: remove it, or name "
+                           "other folders",
+                           info.reason);
+    return TN_OK;
+}
+
 tn_status lock_code_tell(text *out, tn_error *err)
 {
     objects_list list = {0};
-    tn_status status = find_libraries(&list, true, err);
+    tn_status status = check_refused(err);
+    if (status == TN_OK)
+        status = find_libraries(&list, true, err);
     if (status == TN_OK)
         text_add(out, "  \"version\": \"%s\",\n  \"library\": \"%s\",\n", TN_VERSION, list.files[0].sha256);
     if (status == TN_OK)

@@ -5,7 +5,8 @@
 #include "base/lockfile.h"
 #include "base/text.h"
 
-/* Appends the members "version", "library", "plugins" and "libraries" of the process as it is. */
+/* Appends the members "version", "library", "plugins" and "libraries" of the process as it is. TN_E_KERNEL
+ * names a plugin that was refused. */
 tn_status lock_code_tell(text *out, tn_error *err);
 
 /* Is all code of the process that is not the system's in the lock, byte for byte, and was nothing kept

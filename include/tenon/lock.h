@@ -22,7 +22,7 @@ typedef struct tn_lock_options {
 /* A lock in JSON: digests (SHA-256) of every 16 MiB of the checkpoint that tn_model_open would open by this name, of
  * the library, of the plugins that tn_scan has loaded and of the libraries that came in with them.
  * tn_model_options.lock and tn_config_set_lock compare with it. options may be NULL. Owned: free(). NULL: TN_E_INPUT
- * names the file that cannot be read. [any thread] */
+ * names a file that cannot be read, TN_E_KERNEL a plugin that was refused. [any thread] */
 TN_API char *tn_lock_model(const char *folder, const tn_lock_options *options, tn_error *err);
 
 #ifdef __cplusplus

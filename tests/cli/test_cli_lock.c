@@ -111,8 +111,36 @@ START_TEST(a_plugin_is_named)
     ck_assert_int_eq(unlink(file), 0);
     process_expect_error(TENON(NULL, RUN, "--lock", lock), 3, "npu_rmsnorm.so", "is in the lock", NULL);
     process_expect_output(TENON(NULL, "run", model, "Once", "-n", "3", "--kernels=none", "--lock", lock), NULL);
+    tempdir_write(file, content, size);
+    tempdir_write(tempdir_at(plugins, "npu_second.so"), more, size + 1); /* the same kernel once more                */
+    process_expect_error(TENON(NULL, "lock", model, "--only-plugins", plugins), 3, "npu_second.so", "a lock wants",
+                         NULL);
     free(content);
     free(more);
+}
+END_TEST
+
+/* One that a plugin is linked with, and that is not the system's. */
+START_TEST(a_plugins_library_is_named)
+{
+    char *below = tempdir_at(plugins, "lib"), *library = tempdir_at(below, "libfactor.so.1");
+    ck_assert_int_eq(mkdir(below, 0755), 0);
+    process_copy_built("tests/bad_plugins/calls_library.so", plugins, "calls.so");
+    process_copy_built("tests/bad_plugins/factor_library.so", below, "libfactor.so.1");
+    write_lock();
+    size_t size;
+    char *text = tempdir_read(lock, &size);
+    suite_expect_in(text, "{\"file\": \"libfactor.so.1\", \"sha256\": \"");
+    free(text);
+    process_result r = TENON(NULL, RUN, "--lock", lock);
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    char *content = tempdir_read(library, &size), *at = memmem(content, size, "factor=1.00", 11);
+    ck_assert_ptr_nonnull(at);
+    memcpy(at, "factor=1.50", 11);
+    tempdir_write(library, content, size);
+    free(content);
+    process_expect_error(TENON(NULL, RUN, "--lock", lock), 3, "calls.so", "it loads ",
+                         "libfactor.so.1, which is sha256:", NULL);
 }
 END_TEST
 
@@ -145,7 +173,7 @@ int main(void)
 {
     TCase *tc = suite_open("cli_lock", 300);
     tcase_add_checked_fixture(tc, set_up, NULL);
-    suite_add(tc, what_was_locked_runs, a_byte_is_named, a_file_is_named, a_plugin_is_named, the_library_is_named,
-              locks_that_are_none);
+    suite_add(tc, what_was_locked_runs, a_byte_is_named, a_file_is_named, a_plugin_is_named, a_plugins_library_is_named,
+              the_library_is_named, locks_that_are_none);
     return process_main();
 }

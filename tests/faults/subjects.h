@@ -30,8 +30,9 @@ typedef struct subject {
 #define TEXT "Hello  w\xc3\xb6rld, \xef\xac\x81ne 12"
 
 /* OUT: a folder for results, whose files are compared and removed. PLUGINS: one with two plugins. TINY: a checkpoint of
- * one layer whose few numbers keep a run short, with a tokenizer, a chat template and messages.json. What is long is
- * long for the code that oneDNN makes, by few paths that are taken again and again. What verify prints has times. */
+ * one layer whose few numbers keep a run short, with a tokenizer, a chat template, messages.json and a lock. What is
+ * long is long for the code that oneDNN makes, by few paths that are taken again and again. What verify prints has
+ * times. */
 static const subject subjects[] = {
     {"version", {"version"}, .sample = {-1}},
     {"inspect", {"inspect", LLAMA, "--kernels=none"}, .sample = {60, -1, -1, -1, -1, -1, -1, -1, -1}},
@@ -128,6 +129,14 @@ static const subject subjects[] = {
      .varies = true,
      .of_path = 1,
      .sample = {4, 2, 2, 2, 2, 2, 2, 2, -1}},
+    {"lock",
+     {"lock", "TINY", "--only-plugins", "PLUGINS", "--threads=1"},
+     .of_path = 2,
+     .sample = {16, 6, 6, 8, -1, 8, 6, -1, -1}},
+    {"run-locked",
+     {"run", "TINY", "--tokens", "1,2,3", "-n", "2", "--kernels=none", "--threads=1", "--lock", "TINY/tiny.lock"},
+     .of_path = 2,
+     .sample = {16, 6, 6, 8, -1, 8, 6, -1, -1}},
     {"cache", {"cache"}, .cold = true, .sample = {-1, -1, -1, -1, -1, -1, -1}},
     {"cache-prune", {"cache", "prune", "--max-age=1", "--json"}, .cold = true, .sample = {-1, -1, -1, -1, -1, -1, -1}},
     {"verify",

@@ -459,6 +459,16 @@ static void make_tiny(void)
     tempdir_put(walk.tiny, "messages.json", messages);
 }
 
+static void make_lock(void)
+{
+    char *command;
+    if (asprintf(&command, "LD_PRELOAD='%s' '%s/tenon' lock '%s' --only-plugins '%s' >'%s/tiny.lock'", walk.preload,
+                 build_folder(), walk.tiny, walk.plugins, walk.tiny) < 0 ||
+        system(command) != 0)
+        abort();
+    free(command);
+}
+
 /* A file with room for the paths of all kinds, which takes no more than what is written to it. */
 static void map_paths(void)
 {
@@ -495,6 +505,7 @@ static void make_places(void)
     copy_plugin("npu_rmsnorm.so");
     copy_plugin("npu_swiglu.so");
     make_tiny();
+    make_lock();
     map_paths();
 }
 
