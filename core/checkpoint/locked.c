@@ -108,11 +108,13 @@ static tn_status add_names(const char *folder, const char *below, text_list *nam
     tn_status status = path ? TN_OK : tn_fail(err, TN_E_MEMORY, folder, "out of memory");
     if (path && !entries && (!below[0] || errno != ENOENT))
         status = tn_fail(err, errno == ENOMEM ? TN_E_MEMORY : TN_E_INPUT, path, "cannot be read: %s", strerror(errno));
-    for (const struct dirent *e; entries && status == TN_OK && (e = readdir(entries));) {
+    for (const struct dirent *e; entries && status == TN_OK && (errno = 0, e = readdir(entries));) {
         text_cut(name, sizeof name, "%s%s", below, e->d_name);
         if (is_beside(e->d_name) && !text_list_add(names, name))
             status = tn_fail(err, TN_E_MEMORY, folder, "out of memory");
     }
+    if (entries && status == TN_OK && errno != 0) /* a list cut short would hide a file                       */
+        status = tn_fail(err, TN_E_INPUT, path, "cannot be read: %s", strerror(errno));
     if (entries)
         closedir(entries);
     free(path);

@@ -92,7 +92,8 @@ static void mark_head(shards *set, size_t index)
     enum { SMALL = 1 << 20 };
     shards_file file;
     tn_tensor t;
-    shards_file_at(set, index, &file);
+    if (!shards_file_at(set, index, &file))
+        return;
     const char *first = file.data + file.bytes;
     for (size_t i = 0; tensor_at(set, index, i, &t); i++) {
         const char *data = t.data;

@@ -86,7 +86,7 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     listing *l = arg;
     (void)size;
-    if (info->dlpi_name && info->dlpi_name[0] == '/') /* not the program, nor the kernel's own one           */
+    if (info->dlpi_name && strchr(info->dlpi_name, '/')) /* not the program, nor the kernel's own one        */
         l->status = objects_add(l->list, info->dlpi_name, l->err);
     return l->status != TN_OK;
 }
