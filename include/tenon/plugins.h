@@ -47,12 +47,12 @@ TN_API tn_status tn_config_set_same_bits(tn_config *config, bool same_bits, tn_e
  * (TN_ROUNDS_INPUTS). [one thread] */
 TN_API tn_status tn_config_set_exact(tn_config *config, bool exact, tn_error *err);
 
-/* What it says now. Borrowed until the next override. [one thread] */
-/* A lock, as tn_lock_model writes it (lock.h): tn_scan refuses then a plugin that is not in it or another file, or
- * loads such a library, before any of its code runs, and lists one of the lock that is missing as refused; what comes
- * of that is that no model with tn_model_options.lock is opened. TN_E_INPUT: it is none. file is read here. */
+/* A lock, as tn_lock_model writes it (lock.h), read now: tn_scan then refuses a plugin that is not in it, is another
+ * file, or loads a library that is; before any of its code runs. One of the lock that is missing it lists as refused.
+ * No model with tn_model_options.lock is opened beside such a plugin. TN_E_INPUT: file is no lock. [one thread] */
 TN_API tn_status tn_config_set_lock(tn_config *config, const char *file, tn_error *err);
 
+/* What it says now. Borrowed until the next override. [one thread] */
 TN_API int64_t tn_config_max_packed_mb(const tn_config *config);            /* -1 also for NULL            */
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */
 TN_API size_t tn_config_folder_count(const tn_config *config);              /* folders to look for plugins in */
@@ -89,8 +89,8 @@ typedef struct tn_kernel_info {
 } tn_kernel_info;
 
 /* Scans every folder of the configuration (NULL: none) and takes the plugins that are part of the program. A bad file
- * never fails the scan: it is listed with its reason. Files already loaded are left alone, and
- * nothing is ever unloaded, so models may be open. Fails when a folder itself is refused. [any thread] */
+ * never fails the scan: it is listed with its reason. Files already loaded are left alone, and nothing is ever
+ * unloaded, so models may be open. Fails when a folder itself is refused. [any thread] */
 TN_API tn_status tn_scan(const tn_config *config, tn_error *err);
 
 /* A plugin is opened in a child process first, where a filter of system calls holds off the network and changes to

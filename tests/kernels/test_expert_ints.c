@@ -22,7 +22,7 @@ static const uint64_t tiers[] = {
 static const tn_dtype types[] = {TN_Q4_0, TN_Q8_0, TN_Q4_K, TN_Q6_K, TN_MXFP4};
 
 enum { TIERS = sizeof tiers / sizeof *tiers, TYPES = sizeof types / sizeof *types };
-enum { HIDDEN = 256, INTER = 256, EXPERTS = 5, TOP_K = 2, TOKENS = 560, NOT_A_NUMBER = 3, HUGE_ONE = 150 };
+enum { HIDDEN = 256, INTER = 256, EXPERTS = 5, TOP_K = 2, TOKENS = 150, NOT_A_NUMBER = 3, HUGE_ONE = 100 };
 
 static uint16_t x[TOKENS][HIDDEN], y[TOKENS][HIDDEN], one[TOKENS][HIDDEN];
 static float weight[TOKENS][TOP_K];
@@ -62,7 +62,7 @@ static void draw(tn_dtype dtype)
             x[t][i] = tn_f32_to_bf16((float)random_nearly_normal(&r));
         for (int k = 0; k < TOP_K; k++)
             weight[t][k] = (float)random_nearly_normal(&r);
-        id[t][0] = (int32_t)(random_bits(&r) % EXPERTS); /* one expert has most of the others */
+        id[t][0] = (int32_t)(random_bits(&r) % EXPERTS); /* one expert has all tokens, in two chunks */
         id[t][1] = id[t][0] == 1 ? 4 : 1;
     }
     x[NOT_A_NUMBER][7] = tn_f32_to_bf16(NAN);
