@@ -131,6 +131,7 @@ typedef enum option_id {
     OPT_PATIENCE,
     OPT_RANKS,
     OPT_LOCK,
+    OPT_NETWORK,
     OPT_COUNT
 } option_id;
 

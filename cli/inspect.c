@@ -205,6 +205,8 @@ static tn_status run_inspect(const options *o, tn_error *err)
     tn_report *report = NULL;
     if (option_given(o, OPT_RANKS))
         return inspect_ranks(o, err);
+    if (option_given(o, OPT_NETWORK))
+        return tn_fail(err, TN_E_USAGE, "--network", "goes with --parallel");
     tn_status status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK) {
         report = tn_model_plan(w.model, w.config, NULL, err);
@@ -224,6 +226,8 @@ static const option_spec own_options[] = {
     {OPT_MEMORY, "memory", NULL, 0, OPTION_FLAG, 0, 0, "and the memory that a run takes; applies the kernels"},
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions that --memory assumes"},
     {OPT_RANKS, "parallel", "KIND=N", 0, OPTION_TEXT, 0, 0, "what each of N ranks would hold (tensor=N, pipeline=N)"},
+    {OPT_NETWORK, "network", "US,GB/S", 0, OPTION_TEXT, 0, 0,
+     "and how long at least they would take, with messages that take US microseconds and GB/S each way"},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "as for training: only kernels with gradients"},
 };
 

@@ -4,12 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 4096, THOUSAND = 1000 };
+enum { MOST = 4096, THOUSAND = 1000, CALLS = 2 };
+
+static const int64_t call_tokens[CALLS] = {1, 512};
 
 typedef struct holding {
     int64_t cut, whole, copied;
     size_t cache; /* for a thousand positions                                                       */
 } holding;
+
+/* With --network. */
+typedef struct forecasts {
+    network net;
+    tn_machine machine;
+    tn_forecast *of[CALLS]; /* [ranks]                                                             */
+    network_call call[CALLS];
+} forecasts;
 
 /* The other ranks say what this one says. */
 static tn_status echo(void *self, void *all, const int64_t *bytes, tn_error *err)
@@ -37,7 +47,21 @@ static tn_status pass(void *self, int32_t from, int32_t to, void *data, int64_t 
     return TN_OK;
 }
 
-static tn_status open_as(workspace *w, int32_t rank, int32_t ranks, holding *h, tn_error *err)
+static tn_status forecast_rank(const workspace *w, int32_t rank, const forecasts *f, tn_error *err)
+{
+    const tn_session_options long_one = {.size = sizeof long_one, .context = THOUSAND, .chunk = call_tokens[CALLS - 1]};
+    tn_session *session = tn_session_new(w->model, &long_one, err);
+    tn_status status = session ? TN_OK : err->code;
+    for (int i = 0; i < CALLS && status == TN_OK; i++) {
+        f->of[i][rank].size = sizeof(tn_forecast);
+        status = tn_session_forecast(session, call_tokens[i], &f->of[i][rank], err);
+    }
+    tn_session_free(session);
+    return status;
+}
+
+/* f NULL: no forecast is wanted. */
+static tn_status open_as(workspace *w, int32_t rank, int32_t ranks, holding *h, const forecasts *f, tn_error *err)
 {
     const options *o = w->options;
     tn_group group = {
@@ -57,12 +81,13 @@ static tn_status open_as(workspace *w, int32_t rank, int32_t ranks, holding *h, 
         return err->code;
     *h = (holding){w->info.cut_bytes, w->info.whole_bytes, w->info.converted_bytes, tn_session_cache_bytes(session)};
     tn_session_free(session);
+    tn_status status = f ? forecast_rank(w, rank, f, err) : TN_OK;
     tn_model_close(w->model);
     w->model = NULL;
-    return TN_OK;
+    return status;
 }
 
-static tn_status print_json(const holding *list, int32_t ranks, tn_error *err)
+static tn_status print_json(const holding *list, int32_t ranks, const forecasts *f, tn_error *err)
 {
     json_t *all = json_array();
     for (int32_t r = 0; r < ranks; r++)
@@ -70,7 +95,10 @@ static tn_status print_json(const holding *list, int32_t ranks, tn_error *err)
                                              (json_int_t)list[r].cut, "whole_bytes", (json_int_t)list[r].whole,
                                              "copied_bytes", (json_int_t)list[r].copied, "cache_bytes_per_1000",
                                              (json_int_t)list[r].cache));
-    return json_print(json_pack("{s:o}", "ranks", all), false, err);
+    json_t *root = json_pack("{s:o}", "ranks", all);
+    if (f)
+        json_object_set_new(root, "calls", network_json(f->call, CALLS));
+    return json_print(root, false, err);
 }
 
 static tn_status print_table(const holding *list, int32_t ranks, tn_error *err)
@@ -100,9 +128,30 @@ static tn_status print_table(const holding *list, int32_t ranks, tn_error *err)
     return status;
 }
 
+static tn_status begin_forecasts(forecasts *f, const char *text, long ranks, tn_error *err)
+{
+    tn_status status = network_read(text, &f->net, err);
+    for (int i = 0; i < CALLS && status == TN_OK; i++)
+        if (!(f->of[i] = calloc((size_t)ranks, sizeof *f->of[i])))
+            status = tn_fail(err, TN_E_MEMORY, "inspect", "out of memory");
+    return status;
+}
+
+/* Of what all ranks said; on this machine. */
+static tn_status end_forecasts(forecasts *f, const workspace *w, int32_t ranks, tn_error *err)
+{
+    bool by_turns = strncmp(w->options->text[OPT_RANKS], "pipeline", strlen("pipeline")) == 0;
+    f->machine.size = sizeof f->machine;
+    tn_status status = tn_measure_machine(&f->machine, err);
+    for (int i = 0; i < CALLS && status == TN_OK; i++)
+        f->call[i] = network_call_of(&f->net, f->of[i], ranks, by_turns, call_tokens[i], w->info.dtype, &f->machine);
+    return status;
+}
+
 tn_status inspect_ranks(const options *o, tn_error *err)
 {
     workspace w = {.options = o};
+    forecasts forecasts = {0}, *f = option_given(o, OPT_NETWORK) ? &forecasts : NULL;
     const char *count = strchr(o->text[OPT_RANKS], '='), *format = option_text(o, OPT_FORMAT, "text");
     long ranks = count ? strtol(count + 1, NULL, 10) : 0;
     bool json = strcmp(format, "json") == 0;
@@ -112,11 +161,19 @@ tn_status inspect_ranks(const options *o, tn_error *err)
         return tn_fail(err, TN_E_USAGE, "--parallel", "goes with --format text or json");
     holding *list = calloc((size_t)ranks, sizeof *list);
     tn_status status = list ? TN_OK : tn_fail(err, TN_E_MEMORY, "inspect", "out of memory");
+    if (status == TN_OK && f)
+        status = begin_forecasts(f, o->text[OPT_NETWORK], ranks, err);
     for (int32_t r = 0; r < ranks && status == TN_OK; r++)
-        status = open_as(&w, r, (int32_t)ranks, &list[r], err);
+        status = open_as(&w, r, (int32_t)ranks, &list[r], f, err);
+    if (status == TN_OK && f)
+        status = end_forecasts(f, &w, (int32_t)ranks, err);
     if (status == TN_OK)
-        status = json ? print_json(list, (int32_t)ranks, err) : print_table(list, (int32_t)ranks, err);
+        status = json ? print_json(list, (int32_t)ranks, f, err) : print_table(list, (int32_t)ranks, err);
+    if (status == TN_OK && f && !json)
+        status = network_print(f->call, CALLS, err);
     workspace_close(&w);
+    for (int i = 0; i < CALLS; i++)
+        free(forecasts.of[i]);
     free(list);
     return status;
 }

@@ -168,7 +168,8 @@ tn_status session_chunk_run(tn_session *s, const tn_batch *batch, int64_t stride
     return status;
 }
 
-tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err)
+static graph_run measure_layers(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, bool everywhere,
+                                tn_error *err)
 {
     graph_run r = start_run(s, err);
     run_media media;
@@ -178,12 +179,30 @@ tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, b
     set_inputs(&r, s, tokens, &segment);
     r.wanted = wanted;
     r.media = with_media ? &media : NULL;
+    r.everywhere = everywhere;
     arena_release(&s->arena, 0);
     models_forward(s->model->flow, &r, s->model->arch_state);
+    r.media = NULL; /* the head needs none of these                                                        */
+    r.segment = NULL;
+    r.segments = 0;
+    return r;
+}
+
+tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err)
+{
+    graph_run r = measure_layers(s, tokens, wanted, with_media, false, err);
     if (s->shape->no_head)
         return r.status;
     int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
     head_block(&s->head, &r, 0, block, NULL);
     head_block(&s->head, &r, 0, 1, NULL);
+    return r.status;
+}
+
+tn_status session_chunk_expect(tn_session *s, int64_t tokens, tn_error *err)
+{
+    graph_run r = measure_layers(s, tokens, 1, false, true, err);
+    if (!s->shape->no_head)
+        head_block(&s->head, &r, 0, 1, NULL);
     return r.status;
 }

@@ -124,6 +124,18 @@ tn_status group_join_rows(group *g, const tn_tensor *whole, const int64_t *rows,
     return status;
 }
 
+void group_expect_join(group *g, const tn_tensor *whole)
+{
+    g->expected.gathers++;
+    g->expected.gathered += (int64_t)tn_dtype_bytes(whole->dtype, tn_tensor_count(whole));
+}
+
+void group_expect_pass(group *g, size_t bytes)
+{
+    g->expected.passes++;
+    g->expected.passed += (int64_t)bytes;
+}
+
 tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err)
 {
     tn_status status = reserve(g, bytes, err);

@@ -6,6 +6,12 @@
 #include <tenon/group.h>
 #include <tenon/tensor.h>
 
+/* What a call of the model would exchange, counted while its memory is measured. */
+typedef struct group_expected {
+    int64_t gathers, gathered; /* and the bytes of all ranks together                                       */
+    int64_t passes, passed;    /* of all ranks, one after the other                                         */
+} group_expected;
+
 typedef struct group {
     tn_group end;
     char *buffer; /* what the transport sees: nothing else lies in these pages                     */
@@ -14,6 +20,7 @@ typedef struct group {
     bool failed;             /* ranks do no longer call the same                                             */
     int64_t messages, given; /* calls so far, and bytes that this rank gave in them                          */
     double seconds;          /* how long they took                                                           */
+    group_expected expected;
 } group;
 
 /* Takes the end over, also where it fails (NULL). */
@@ -36,6 +43,10 @@ tn_status group_pass(group *g, int32_t from, int32_t to, void *data, size_t byte
 
 /* Rank 0's bytes, for all; idle as tn_group.tell has it. */
 tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err);
+
+/* What group_join and group_join_rows of whole, and group_pass, will do. */
+void group_expect_join(group *g, const tn_tensor *whole);
+void group_expect_pass(group *g, size_t bytes);
 
 /* size bytes of every rank, side by side in all [ranks * size]. */
 tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err);

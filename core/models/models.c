@@ -51,7 +51,7 @@ void models_forward(const model_flow *flow, graph_run *r, const void *state)
     const model_shape *shape = flow->shape(state);
     flow->begin(r, state, &walk);
     for (int64_t i = 0; i < shape->layers; i++) {
-        if (stages_here(shape, i))
+        if (stages_here(shape, i) || r->everywhere)
             flow->layer(r, state, i, &walk);
         stages_hand_on(r, shape, i, &walk);
     }

@@ -166,13 +166,28 @@ static void pass_walk(graph_run *r, group *g, int32_t from, int32_t to, bool las
         pass_on(r, g, from, to, &r->chosen);
 }
 
+/* The same, of which only the memory is measured. */
+static void expect_walk(const graph_run *r, group *g, bool last, const model_walk *w)
+{
+    const tn_tensor *const list[] = {&w->h, w->trails ? &w->sum : NULL, last ? NULL : &r->chosen};
+    group_expect_pass(g, sizeof(note));
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i] && list[i]->ndim > 0)
+            group_expect_pass(g, tn_dtype_bytes(list[i]->dtype, tn_tensor_count(list[i])));
+}
+
 void stages_hand_on(graph_run *r, const model_shape *shape, int64_t layer, model_walk *walk)
 {
     bool last = layer + 1 == shape->layers;
-    if (!shape->owner || r->arena->measuring || (!last && shape->owner[layer + 1] == shape->owner[layer]))
+    if (!shape->owner || (!last && shape->owner[layer + 1] == shape->owner[layer]))
         return;
     group *g = shape->stages;
     int32_t from = shape->owner[layer], own = g->end.rank;
+    if (r->arena->measuring) {
+        for (int32_t to = 0; to < (last ? g->end.ranks - 1 : 1); to++)
+            expect_walk(r, g, last, walk);
+        return;
+    }
     if (!last) {
         if (own == from || own == shape->owner[layer + 1])
             pass_walk(r, g, from, shape->owner[layer + 1], false, walk);

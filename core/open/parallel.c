@@ -198,6 +198,53 @@ tn_status parallel_count(tn_model *m, tn_error *err)
     return TN_OK;
 }
 
+/* How many experts a token chooses; 0: there are none. */
+static int64_t chosen_experts(const graph *g)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const tn_site *s = &g->sites[i]->site;
+        if ((s->op == TN_OP_MOE_ROUTE || s->op == TN_OP_MOE_EXPERTS) && s->dim[TN_DIM_TOP_K] > most)
+            most = s->dim[TN_DIM_TOP_K];
+    }
+    return most;
+}
+
+static double part_of_experts(const tn_site *site, int64_t chosen)
+{
+    int64_t experts = site->dim[TN_DIM_EXPERTS];
+    bool of_experts = site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL;
+    return of_experts && experts > chosen && chosen > 0 ? (double)chosen / (double)experts : 1;
+}
+
+/* A linear layer as wide as the vocabulary is the head, which sees the last token alone. */
+static bool is_head(const graph_site *s, int64_t vocab)
+{
+    return s->site.op == TN_OP_LINEAR && (s->cut.group ? s->cut.total : s->site.dim[TN_DIM_OUT]) == vocab;
+}
+
+void parallel_work(const tn_model *m, int64_t tokens, double *bytes, double *operations)
+{
+    const graph *g = m->target.graph;
+    int64_t chosen = chosen_experts(g);
+    *bytes = *operations = 0;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const graph_site *s = g->sites[i];
+        double share = part_of_experts(&s->site, chosen),
+               read = share * (double)tokens < 1 ? share * (double)tokens : 1;
+        double rows = is_head(s, m->info.vocab) ? 1 : share * (double)tokens;
+        if (s->part[0] || s->part[1] || s->by_parts || s->site.op == TN_OP_EMBEDDING)
+            continue;
+        for (int role = 0; role < TN_ROLE_MAX; role++)
+            for (int64_t j = 0; j < s->site.param[role].count; j++) {
+                const tn_tensor *t = &s->site.param[role].tensors[j];
+                double count = elsewhere_has(g, t->data) ? 0 : (double)tn_tensor_count(t);
+                *bytes += count > 0 ? read * (double)tn_dtype_bytes(t->dtype, tn_tensor_count(t)) : 0;
+                *operations += 2 * count * rows;
+            }
+    }
+}
+
 /* ---- are all alike? ----------------------------------------------------------------------------------- */
 
 enum { FACT_VERSION, FACT_SETS, FACT_CONFIG, FACT_TENSORS, FACT_OPTIONS, FACT_KERNELS, FACTS };

@@ -46,6 +46,10 @@ tn_status parallel_refuse(const tn_model *m, const char *what, tn_error *err);
 /* Fills cut_bytes and whole_bytes of the model's info, where it is parallel. */
 tn_status parallel_count(tn_model *m, tn_error *err);
 
+/* Weights that this rank reads for so many tokens of which one gets logits, and multiplications and additions with
+ * them. */
+void parallel_work(const tn_model *m, int64_t tokens, double *bytes, double *operations);
+
 /* Rank 0: no more orders come. */
 void parallel_end(const tn_model *m);
 

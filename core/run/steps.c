@@ -141,7 +141,9 @@ tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *
 
 void steps_join_into(graph_run *r, const graph_cut *cut, const tn_tensor *part, const tn_tensor *whole)
 {
-    if (r->status == TN_OK && !r->arena->measuring)
+    if (r->status == TN_OK && r->arena->measuring)
+        group_expect_join(cut->group, whole);
+    else if (r->status == TN_OK)
         r->status = group_join(cut->group, part, whole, cut->unit, r->err);
 }
 

@@ -128,6 +128,7 @@ typedef struct graph_run {
     tn_error *err;
     const run_media *media; /* or NULL: tokens alone                                                  */
     tape *tape;             /* remembers the run, or NULL                                             */
+    bool everywhere;        /* while memory is measured: layers of other ranks, too                    */
     /* Called for each MOE_BLOCK and MOE_ROUTE with what it was given; or NULL. */
     void (*routes)(struct graph_run *r, const tn_site *site, const tn_tensor *x);
     void *routes_ctx;

@@ -120,7 +120,9 @@ static tn_tensor terms_of_experts(graph_run *r, const graph_site *site, const so
     ids.shape[0] = ones.shape[0] = n;
     if (n > 0)
         steps_site(r, site, RUN_TENSORS(&x, &ones, &ids), RUN_TENSORS(&y));
-    if (r->status == TN_OK && !measuring)
+    if (r->status == TN_OK && measuring)
+        group_expect_join(g, &terms);
+    else if (r->status == TN_OK)
         r->status = group_join_rows(g, &terms, rows.data, r->err);
     return terms;
 }

@@ -20,6 +20,7 @@ typedef struct values_opened {
     tn_model *model, *running; /* with a kernel applied; with a session */
     tn_session *session;
     tn_model *following;  /* rank 1 of two, whose rank 0 has nothing to do                          */
+    tn_session *followed; /* its                                                                   */
     tn_model *served;     /* with an engine                                                            */
     tn_trainer *trainer;  /* of served, with gradients                                             */
     tn_model *adapted;    /* with an adapter                                                           */

@@ -175,6 +175,11 @@ static void *get_following(void)
     return values_world.following;
 }
 
+static void *get_followed(void)
+{
+    return values_world.followed;
+}
+
 static void *get_running(void)
 {
     tn_session_free(values_world.session);
@@ -398,6 +403,7 @@ static const struct {
     {"tn_session_new", NULL, "tn_model", get_running},
     {"tn_engine_new", NULL, "tn_model", get_running},
     {"tn_follow", NULL, "tn_model", get_following},
+    {"tn_session_forecast", NULL, "tn_session", get_followed},
     {NULL, NULL, "tn_engine", get_engine},
     {NULL, NULL, "tn_engine_request", make_request},
     {"tn_model_merge", NULL, "tn_model", get_adapted},

@@ -89,6 +89,7 @@ void values_open(void)
     const tn_group end = {.size = sizeof end, .rank = 1, .ranks = 2, .gather = gather_nothing, .tell = tell_the_end};
     const tn_model_options cut = {.size = sizeof cut, .threads = 1, .parallel = "tensor", .group = &end};
     values_world.following = needed(tn_model_open(llama, &cut, &err), &err);
+    values_world.followed = needed(tn_session_new(values_world.following, &small, &err), &err);
     values_world.served = needed(tn_model_open(llama, &options, &err), &err);
     values_world.engine = needed(
         tn_engine_new(values_world.served,

@@ -392,6 +392,33 @@ static tn_status give_cache_removed(void *to)
     return tn_cache_clear(NULL, to, NULL);
 }
 
+/* The other rank says what this one says, and little is asked. */
+static tn_status gather_alike(void *self, void *all, const int64_t *bytes, tn_error *err)
+{
+    (void)self, (void)err;
+    if (bytes[0] == bytes[1])
+        memcpy((char *)all + bytes[0], all, (size_t)bytes[0]);
+    return TN_OK;
+}
+
+static tn_status tell_nobody(void *self, void *data, int64_t bytes, bool idle, tn_error *err)
+{
+    (void)self, (void)data, (void)bytes, (void)idle, (void)err;
+    return TN_OK;
+}
+
+static tn_status give_forecast(void *to)
+{
+    const tn_group end = {.size = sizeof end, .ranks = 2, .gather = gather_alike, .tell = tell_nobody};
+    const tn_model_options o = {.size = sizeof o, .parallel = "tensor", .group = &end};
+    tn_model *first = tn_model_open("tests/data/models/llama", &o, NULL);
+    tn_session *s = tn_session_new(first, &session_options, NULL);
+    tn_status status = tn_session_forecast(s, 2, to, NULL);
+    tn_session_free(s);
+    tn_model_close(first);
+    return status;
+}
+
 static const struct {
     const char *name;
     uint32_t size;
@@ -410,6 +437,7 @@ static const struct {
     {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},
     {"tn_replay", sizeof(tn_replay), give_replay, false},
     {"tn_cache_removed", sizeof(tn_cache_removed), give_cache_removed, false},
+    {"tn_forecast", sizeof(tn_forecast), give_forecast, false},
 };
 enum { GIVEN = sizeof given / sizeof given[0] };
 

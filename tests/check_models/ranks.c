@@ -20,9 +20,30 @@ static const char SKIPPED[] = "skipped: ";
 /* Logits of a whole batch, of its tokens in calls of three, and of some that are chosen one by one. */
 typedef struct outcome {
     run_results whole, some;
-    float *answer; /* [ANSWER,vocab]                                                              */
-    bool none;     /* it gives no logits                                                           */
+    float *answer;            /* [ANSWER,vocab]                                                              */
+    bool none;                /* it gives no logits                                                           */
+    const local_group *group; /* NULL: one process                                                */
+    int64_t unforeseen;       /* calls that crossed, and in which other bytes crossed, than were foretold */
 } outcome;
+
+/* One call of a session, and what it was to take. */
+static bool run_foretold(tn_session *s, const tn_batch *batch, float *logits, outcome *o, tn_error *err)
+{
+    const tn_outputs out = {.size = sizeof out, .last_logits = logits};
+    tn_forecast f = {.size = sizeof f};
+    int64_t calls[2] = {0}, bytes[2] = {0};
+    if (o->group && tn_session_forecast(s, batch->tokens, &f, err) != TN_OK)
+        return false;
+    if (o->group)
+        local_group_count(o->group, &calls[0], &bytes[0]);
+    if (tn_session_run(s, batch, &out, err) != TN_OK)
+        return false;
+    if (o->group)
+        local_group_count(o->group, &calls[1], &bytes[1]);
+    o->unforeseen +=
+        calls[1] - calls[0] != f.gathers + f.passes || bytes[1] - bytes[0] != f.gathered_bytes + f.passed_bytes;
+    return true;
+}
 
 static bool choose_some(const golden *g, tn_model *model, outcome *o, tn_error *err)
 {
@@ -40,8 +61,7 @@ static bool choose_some(const golden *g, tn_model *model, outcome *o, tn_error *
         float *logits = o->answer + i * vocab;
         if (i == ANSWER / 2) /* back and on again                                                      */
             tn_session_rewind(s, tn_session_length(s) - 2, NULL);
-        const tn_outputs out = {.size = sizeof out, .last_logits = logits};
-        ok = tn_session_run(s, &batch, &out, err) == TN_OK;
+        ok = run_foretold(s, &batch, logits, o, err);
         id = 0;
         for (int64_t v = 1; v < vocab && ok; v++)
             id = logits[v] > logits[id] ? v : id;
@@ -105,7 +125,7 @@ static bool has_few(const golden *g, const tn_model *m, int32_t ranks)
 static void compare(const golden *g, const asked *a, local_group *group, const tn_config *config, char *line)
 {
     tn_error err = TN_ERROR_INIT;
-    outcome alone = {0}, together = {0};
+    outcome alone = {0}, together = {.group = group};
     const tn_group end = local_group_end(group, 0);
     tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
     bool ok = one && look(g, one, &alone, &err), few = ok && has_few(g, one, end.ranks);
@@ -125,6 +145,9 @@ static void compare(const golden *g, const asked *a, local_group *group, const t
     if (whole + some + answer > 0)
         snprintf(line, LINE, "of %lld logits %lld differ at once, %lld in calls of three; %lld of those of an answer",
                  (long long)logits, (long long)whole, (long long)some, (long long)answer);
+    else if (together.unforeseen > 0)
+        snprintf(line, LINE, "%lld of %d calls crossed otherwise than was foretold", (long long)together.unforeseen,
+                 ANSWER);
 }
 
 static int follow(const golden *g, const asked *a, local_group *group, int32_t rank, tn_config *config, char *line)

@@ -66,6 +66,30 @@ START_TEST(layers_are_dealt_out_by_bytes)
 }
 END_TEST
 
+/* A message takes two hops with four ranks, each of which gets three quarters of it. */
+START_TEST(how_long_a_network_takes)
+{
+    process_result r =
+        TENON(NULL, "inspect", MODEL, "--parallel", "tensor=4", "--network", "100,2", "--format", "json");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    json_t *calls = json_object_get(printed_json(&r, 0), "calls"), *one = json_array_get(calls, 0);
+    ck_assert_uint_eq(json_array_size(calls), 2);
+    double messages = json_number_value(json_object_get(one, "messages"));
+    double bytes = json_number_value(json_object_get(one, "message_bytes"));
+    double seconds = json_number_value(json_object_get(one, "exchange_seconds"));
+    ck_assert_double_gt(messages, 0);
+    ck_assert_double_eq_tol(seconds, messages * 2 * 100e-6 + 0.75 * bytes / 2e9, 1e-9);
+    ck_assert_double_gt(json_number_value(json_object_get(one, "compute_seconds")), 0);
+    r = TENON(NULL, "inspect", MODEL, "--parallel", "pipeline=2", "--network", "20,1.1");
+    ck_assert_msg(r.status == 0 && strstr(r.out, "a prompt of 512"), "%s%s", r.out, r.err);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--network", "20,1"), 2, "goes with --parallel", NULL);
+    static const char *const wrong[] = {"20", "20,", "20,0", "-1,1", "20,1,", "x,1", "20,inf", "nan,1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor=2", "--network", wrong[i]), 2,
+                             "--network", "such as 20,1.1", NULL);
+}
+END_TEST
+
 START_TEST(what_is_said)
 {
     char library[4200];
@@ -109,6 +133,7 @@ int main(void)
     TCase *tc = suite_open("cli: ranks", 300);
     tcase_add_loop_test(tc, ranks_share_the_weights, 0, sizeof models / sizeof *models);
     tcase_add_test(tc, layers_are_dealt_out_by_bytes);
+    tcase_add_test(tc, how_long_a_network_takes);
     tcase_add_test(tc, what_is_said);
     tcase_add_loop_test(tc, several_processes_and_no_word_of_it, 0, 2);
     return process_main();

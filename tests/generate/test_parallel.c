@@ -145,6 +145,38 @@ START_TEST(what_a_model_of_ranks_refuses)
 }
 END_TEST
 
+/* check_models --parallel compares what crosses with what was foretold. */
+START_TEST(what_is_foretold)
+{
+    play p = {.ranks = 2};
+    tn_model *alone = tn_model_open(LLAMA, NULL, &err), *m = open_as(&p, LLAMA, "tensor");
+    const tn_session_options o = {.size = sizeof o, .context = 64, .chunk = 16};
+    tn_session *lone = tn_session_new(alone, &o, &err), *s = tn_session_new(m, &o, &err);
+    tn_forecast one = {.size = sizeof one}, many = {.size = sizeof many};
+    ck_assert_msg(lone && s, "%s", err.message);
+    ck_assert_int_eq(tn_session_forecast(lone, 1, &one, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "not parallel");
+    ck_assert_int_eq(tn_session_forecast(s, 0, &one, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "have 1 to 16");
+    ck_assert_int_eq(tn_session_forecast(s, 17, &one, &err), TN_E_USAGE);
+    expect(TN_E_USAGE, "have 1 to 16");
+    ck_assert_int_eq(tn_session_forecast(s, 1, &one, &err), TN_OK);
+    ck_assert_int_eq(tn_session_forecast(s, 16, &many, &err), TN_OK);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(m, &info);
+    ck_assert_int_eq(one.gathers, 4 * info.layers + 1); /* four in a layer, and the logits                   */
+    ck_assert_int_eq(many.gathers, one.gathers);
+    ck_assert_int_gt(many.gathered_bytes, one.gathered_bytes);
+    ck_assert_double_eq(many.weight_bytes, one.weight_bytes);
+    ck_assert_double_gt(many.operations, 8 * one.operations);
+    ck_assert_double_le(one.weight_bytes, (double)(info.cut_bytes + info.whole_bytes));
+    tn_session_free(s);
+    tn_session_free(lone);
+    tn_model_close(m);
+    tn_model_close(alone);
+}
+END_TEST
+
 START_TEST(what_a_pipeline_refuses)
 {
     play p = {.ranks = 2, .passes = true}, many = {.ranks = 3, .passes = true};
@@ -218,6 +250,7 @@ int main(void)
     TCase *tc = suite_open("a model of ranks", 60);
     tcase_add_test(tc, what_does_not_go_together);
     tcase_add_test(tc, what_a_model_of_ranks_refuses);
+    tcase_add_test(tc, what_is_foretold);
     tcase_add_test(tc, what_a_pipeline_refuses);
     tcase_add_test(tc, ranks_that_are_not_alike);
     tcase_add_loop_test(tc, a_group_that_fails, 1, 9);

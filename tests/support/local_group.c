@@ -90,8 +90,8 @@ static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *e
         if (status != TN_OK)
             return status;
     }
-    atomic_fetch_add(&g->calls, 1);
-    atomic_fetch_add(&g->bytes, (long long)bytes[e->rank]);
+    atomic_fetch_add(&g->calls, e->rank == 0);
+    atomic_fetch_add(&g->bytes, e->rank == 0 ? (long long)total : 0);
     return TN_OK;
 }
 

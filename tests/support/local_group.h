@@ -12,7 +12,7 @@ local_group *local_group_new(int32_t ranks);
 /* A rank's end, in its process; each rank once. */
 tn_group local_group_end(local_group *g, int32_t rank);
 
-/* How many bytes crossed so far, and in how many calls, at all ranks together. */
+/* How many bytes crossed so far, and in how many calls: of a gather those of the whole, once. */
 void local_group_count(const local_group *g, int64_t *calls, int64_t *bytes);
 
 #endif
