@@ -224,7 +224,7 @@ check: tests ## builds and runs all tests; ends with "N passed, N failed"
 
 # The flags of folders that have some of their own do not get in each other's way.
 syntax: $(BUILD)/api/api_calls.h ## has the compiler read the C files of the tests, and writes nothing
-	@printf '%s\n' $(wildcard tests/*/*.c) | xargs -n 16 -P "$$(nproc)" $(CC) $(filter-out -MMD -MP,$(TEST_CFLAGS)) -Iplugins/common -I$(BUILD)/api -fsyntax-only
+	@printf '%s\n' $(wildcard tests/*/*.c) | xargs -n 16 -P "$$(nproc)" $(CC) $(filter-out -MMD -MP,$(TEST_CFLAGS)) -Iplugins -Iplugins/common -I$(BUILD)/api -fsyntax-only
 
 # What is found where something may be missing (scripts/setup.sh), and what it says then.
 SPARED_TESTS := $(notdir $(basename $(wildcard tests/plugin/test_*.c))) test_confine test_describe test_cli_check test_cli_kernels \
