@@ -25,7 +25,7 @@ TN_API tn_status tn_follow(tn_model *model, tn_config *config, tn_error *err);
 
 /* What one call takes of which only the last token's logits are wanted. A gather makes the parts of all ranks one
  * whole on each; passes go from rank to rank, one after the other. Of mixtures bytes are at most those of as many
- * experts as the tokens can choose. */
+ * experts as the tokens can choose; keys that an indexer chose are passed for a full cache. */
 typedef struct tn_forecast {
     uint32_t size;                   /* set by the caller                                                         */
     int64_t gathers, gathered_bytes; /* their wholes                                                */
