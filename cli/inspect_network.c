@@ -22,9 +22,8 @@ network_call network_call_of(const network *n, const tn_forecast *list, int32_t 
                              tn_dtype dtype, const tn_machine *machine)
 {
     const tn_forecast *f = &list[0];
-    network_call c = {.tokens = tokens,
-                      .messages = (double)(f->gathers + f->passes),
-                      .bytes = (double)(f->gathered_bytes + f->passed_bytes)};
+    network_call c = {
+        .tokens = tokens, .messages = f->gathers + f->passes, .bytes = f->gathered_bytes + f->passed_bytes};
     double of_others = (double)(ranks - 1) / ranks;
     c.exchange = (double)f->gathers * ceil(log2(ranks)) * n->hop + of_others * (double)f->gathered_bytes / n->rate +
                  (double)f->passes * n->hop + (double)f->passed_bytes / n->rate;
@@ -50,11 +49,12 @@ tn_status network_print(const network_call *calls, size_t count, tn_error *err)
     for (size_t i = 0; i < count; i++) {
         const network_call *c = &calls[i];
         table_cell(&t, c->tokens == 1 ? "a token" : "a prompt of %lld", (long long)c->tokens);
-        table_cell(&t, "%.0f", c->messages);
-        table_cell(&t, "%s", bytes_text(c->bytes, text));
+        double rate = (double)c->tokens / (c->exchange + c->compute);
+        table_cell(&t, "%lld", (long long)c->messages);
+        table_cell(&t, "%s", bytes_text((double)c->bytes, text));
         table_cell(&t, "%.3g ms", c->exchange * 1e3);
         table_cell(&t, "%.3g ms", c->compute * 1e3);
-        table_cell(&t, "%.3g", (double)c->tokens / (c->exchange + c->compute));
+        table_cell(&t, "%.*f", rate < 100 ? 1 : 0, rate);
     }
     putchar('\n');
     return table_print(&t, err);
@@ -65,8 +65,8 @@ json_t *network_json(const network_call *calls, size_t count)
     json_t *all = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(all,
-                              json_pack("{s:I, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)calls[i].tokens, "messages",
-                                        calls[i].messages, "message_bytes", calls[i].bytes, "exchange_seconds",
-                                        calls[i].exchange, "compute_seconds", calls[i].compute));
+                              json_pack("{s:I, s:I, s:I, s:f, s:f}", "tokens", (json_int_t)calls[i].tokens, "messages",
+                                        (json_int_t)calls[i].messages, "message_bytes", (json_int_t)calls[i].bytes,
+                                        "exchange_seconds", calls[i].exchange, "compute_seconds", calls[i].compute));
     return all;
 }

@@ -16,8 +16,8 @@ tn_status network_read(const char *text, network *n, tn_error *err);
 
 /* Of a call of so many tokens: what ranks exchange, and seconds, at the least. */
 typedef struct network_call {
-    int64_t tokens;
-    double messages, bytes, exchange, compute;
+    int64_t tokens, messages, bytes;
+    double exchange, compute;
 } network_call;
 
 /* by_turns: one rank after the other (pipeline). list [ranks]. */

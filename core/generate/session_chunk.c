@@ -168,13 +168,13 @@ tn_status session_chunk_run(tn_session *s, const tn_batch *batch, int64_t stride
     return status;
 }
 
+/* The layers, over the views of the cache that are there. */
 static graph_run measure_layers(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, bool everywhere,
                                 tn_error *err)
 {
     graph_run r = start_run(s, err);
     run_media media;
     run_segment segment;
-    cache_measure(&s->cache, tokens);
     media_measure(&s->media, tokens, &media);
     set_inputs(&r, s, tokens, &segment);
     r.wanted = wanted;
@@ -190,6 +190,7 @@ static graph_run measure_layers(tn_session *s, int64_t tokens, int64_t wanted, b
 
 tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err)
 {
+    cache_measure(&s->cache, tokens);
     graph_run r = measure_layers(s, tokens, wanted, with_media, false, err);
     if (s->shape->no_head)
         return r.status;
@@ -201,6 +202,7 @@ tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, b
 
 tn_status session_chunk_expect(tn_session *s, int64_t tokens, tn_error *err)
 {
+    cache_expect(&s->cache, tokens);
     graph_run r = measure_layers(s, tokens, 1, false, true, err);
     if (!s->shape->no_head)
         head_block(&s->head, &r, 0, 1, NULL);

@@ -42,7 +42,8 @@ tn_status session_chunk_run(tn_session *s, const tn_batch *batch, int64_t stride
  * pictures or sounds in it or none. */
 tn_status session_chunk_measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err);
 
-/* The same for text of whose last token the logits are wanted: what ranks would exchange is in the group's expected. */
+/* The same for the next call, of text of whose last token the logits are wanted: what ranks would exchange is in the
+ * group's expected. */
 tn_status session_chunk_expect(tn_session *s, int64_t tokens, tn_error *err);
 
 #endif

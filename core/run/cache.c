@@ -322,6 +322,23 @@ void cache_measure(kv_cache *c, int64_t tokens)
     fill_views(c, tokens, used);
 }
 
+/* How many slots of a kind a call shows. A device with memory of its own keeps what it prepares for a shape, so there
+ * the number grows in steps; slots without a token have position -1. */
+static int64_t shown_slots(const kv_cache *c, const cache_kind *kind, int64_t longest)
+{
+    enum { STEP = 128 };
+    int64_t slots = c->device->ops->host_memory ? longest : (longest + STEP - 1) / STEP * STEP;
+    return slots < kind->capacity ? slots : kind->capacity;
+}
+
+void cache_expect(kv_cache *c, int64_t tokens)
+{
+    int64_t used[CACHE_KINDS];
+    for (int32_t i = 0; i < c->kind_count; i++)
+        used[i] = shown_slots(c, &c->kind[i], cache_length(c) + tokens);
+    fill_views(c, tokens, used);
+}
+
 static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int64_t used, tn_error *err)
 {
     int64_t pieces = pieces_of(c, kind, tokens);
@@ -388,15 +405,6 @@ static tn_status clear_all(kv_cache *c, tn_error *err)
     }
     c->used = true;
     return status;
-}
-
-/* How many slots of a kind a call shows. A device with memory of its own keeps what it prepares for a shape, so there
- * the number grows in steps; slots without a token have position -1. */
-static int64_t shown_slots(const kv_cache *c, const cache_kind *kind, int64_t longest)
-{
-    enum { STEP = 128 };
-    int64_t slots = c->device->ops->host_memory ? longest : (longest + STEP - 1) / STEP * STEP;
-    return slots < kind->capacity ? slots : kind->capacity;
 }
 
 tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_t mask_stride, int32_t *index,

@@ -87,5 +87,7 @@ tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_
 
 /* View shapes for a call of tokens with every slot in use, without touching any data: for measuring. */
 void cache_measure(kv_cache *c, int64_t tokens);
+/* The same with the slots that such a call would show now. */
+void cache_expect(kv_cache *c, int64_t tokens);
 
 #endif

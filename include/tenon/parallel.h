@@ -25,7 +25,7 @@ TN_API tn_status tn_follow(tn_model *model, tn_config *config, tn_error *err);
 
 /* What one call takes of which only the last token's logits are wanted. A gather makes the parts of all ranks one
  * whole on each; passes go from rank to rank, one after the other. Of mixtures bytes are at most those of as many
- * experts as the tokens can choose; keys that an indexer chose are passed for a full cache. */
+ * experts as the tokens can choose. */
 typedef struct tn_forecast {
     uint32_t size;                   /* set by the caller                                                         */
     int64_t gathers, gathered_bytes; /* their wholes                                                */
@@ -33,8 +33,8 @@ typedef struct tn_forecast {
     double weight_bytes, operations; /* of this rank: weights that it reads; multiplications and additions with them */
 } tn_forecast;
 
-/* Of tokens in one call of a session of a parallel model, on this rank, without computing anything; orders of rank 0
- * are not in it. TN_E_USAGE: the model is not parallel, or tokens are none, or more than the session's chunk. [one
+/* Of tokens in the next call of a session of a parallel model, on this rank, without computing anything; orders of rank
+ * 0 are not in it. TN_E_USAGE: the model is not parallel, or tokens are none, or more than the session's chunk. [one
  * thread] */
 TN_API tn_status tn_session_forecast(tn_session *session, int64_t tokens, tn_forecast *forecast, tn_error *err);
 

@@ -89,7 +89,7 @@ static size_t layout_own(const experts_layer *layer, char *base, own_memory *own
     size_t at = 0, parts[9], n = 0;
     parts[n++] = scratch_take(&at, (size_t)panel_space(layer, CHUNK_TOKENS, layer->hidden));
     parts[n++] = scratch_take(&at, (size_t)strip);
-    parts[n++] = scratch_take(&at, product_scratch_size(kernels, longest(layer)));
+    parts[n++] = scratch_take(&at, layer->many_ints ? 0 : product_scratch_size(kernels, longest(layer)));
     for (int i = 0; i < 2; i++)
         parts[n++] = scratch_take(&at, (CHUNK_TOKENS + CODES_TOKENS) * STRIP * sizeof(float));
     for (int i = 0; i < 2; i++)

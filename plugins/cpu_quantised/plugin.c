@@ -108,13 +108,14 @@ static tn_status plan_experts_rounded(const tn_site *site, tn_plan *plan, tn_err
     return plan_experts(site, plan, 1, ROUGH_DTYPES, err);
 }
 
-/* Strips pay beside tiles; nothing but them takes many tokens with codes that are not laid. */
+/* For tiles, and for types that are never laid; of all others plan_experts_fine takes many tokens faster. */
 static tn_status plan_experts_strips(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    tn_status status = plan_experts(site, plan, 2 | MANY_INTS, ROUGH_DTYPES, NULL);
-    if (status == TN_OK && !has_tiles(site))
+    tn_status status = plan_experts(site, plan, 2, INTS_DTYPES, err);
+    const experts_layer layer = experts_of(site, plan);
+    if (status == TN_OK && !has_tiles(site) && experts_check(&layer, ROUGH_DTYPES, NULL) == TN_OK)
         return tn_fail(err, TN_DECLINED, site->path, "many tokens go by products of integers here");
-    return plan_experts(site, plan, 2, INTS_DTYPES, err);
+    return status;
 }
 
 static tn_status plan_experts_fine(const tn_site *site, tn_plan *plan, tn_error *err)

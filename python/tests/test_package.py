@@ -115,5 +115,6 @@ def test_program_pipe():
 def test_pages(page):
     """What the pages show works."""
     code = re.search(r"```python\n(.*?)```", (TOP / page).read_text(), re.S)[1].replace('"MODEL"', '"models/demo"')
+    code = code.replace("max_tokens=100)", "max_tokens=100, temperature=0)")  # a text that is drawn may be short
     out = subprocess.run([sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True, timeout=600)
-    assert out.returncode == 0 and out.stdout.split(), out.stderr  # which words, kernels decide, and they are timed
+    assert out.returncode == 0 and len(out.stdout.split()) > 10, out.stderr

@@ -129,8 +129,9 @@ static double *values_of(const tn_tensor *t)
     return v;
 }
 
-/* What a row counts as at least, as in core (compare_size): denormals are as far apart as the smallest normal numbers,
- * so that rounding one is an error of that size. */
+/* What a row counts as at least on a device, whose kernels round in places of their own: denormals are as far apart as
+ * the smallest normal numbers, so that rounding one is an error of that size. (core has a larger floor: compare_size.)
+ */
 static double smallest_normal(tn_dtype dtype)
 {
     return dtype <= TN_F64 ? smallest(dtype) / (2 * unit_roundoff(dtype)) : 0;
@@ -139,8 +140,8 @@ static double smallest_normal(tn_dtype dtype)
 /* The declared tolerance, per element: ulps * eps * the largest magnitude in the row, of a gradient in the tensor: sums
  * that cancel make whole rows of these small. A result in f32 of a model in a narrower type is as near as that type
  * allows. */
-static double *declared_bound(const tn_impl *impl, const tn_site *site, bool backward, const tn_tensor *out,
-                              const double *eager)
+static double *declared_bound(check_by by, const tn_impl *impl, const tn_site *site, bool backward,
+                              const tn_tensor *out, const double *eager)
 {
     tn_dtype dtype = out->dtype == TN_F32 ? (tn_dtype)site->meaning[TN_AXIS_DTYPE] : out->dtype;
     const tn_tolerance *g = &impl->gradient_tolerance;
@@ -150,7 +151,7 @@ static double *declared_bound(const tn_impl *impl, const tn_site *site, bool bac
     double ulps = dtype == TN_F32 ? tolerance->ulps_f32 : dtype == TN_BF16 ? tolerance->ulps_bf16 : tolerance->ulps_f16;
     double *bound = malloc((size_t)(n + 1) * sizeof *bound);
     for (int64_t begin = 0; bound && begin < n; begin += row) {
-        double largest = smallest_normal(dtype);
+        double largest = by == BY_CPU ? 0 : smallest_normal(dtype);
         for (int64_t i = begin; i < begin + row; i++)
             if (fabs(eager[i]) > largest && isfinite(eager[i]))
                 largest = fabs(eager[i]);
@@ -161,13 +162,13 @@ static double *declared_bound(const tn_impl *impl, const tn_site *site, bool bac
 }
 
 /* Room for numbers of the device: how far its own operations may be from the CPU's, in core too. */
-static double *device_bound(const check_case *c, bool backward, const tn_tensor *out, const double *eager)
+static double *device_bound(check_by by, const check_case *c, bool backward, const tn_tensor *out, const double *eager)
 {
     tn_impl like = {.size = sizeof like};
     tn_dtype dtype = (tn_dtype)c->site.meaning[TN_AXIS_DTYPE];
     double ulps = backward ? check_device_gradient_ulps(dtype) : check_device_ulps(c->site.op, dtype);
     like.tolerance = (tn_tolerance){.ulps_f32 = ulps, .ulps_bf16 = ulps, .ulps_f16 = ulps};
-    return declared_bound(&like, &c->site, backward, out, eager);
+    return declared_bound(by, &like, &c->site, backward, out, eager);
 }
 
 static void compare_eager(check_state *s, check_case *c, const attempt *t, bool backward)
@@ -176,8 +177,8 @@ static void compare_eager(check_state *s, check_case *c, const attempt *t, bool 
     for (size_t i = 0; eager && i < t->result_count; i++) {
         const tn_tensor *out = eager->results[i].tensor;
         double *want = values_of(out);
-        double *bound =
-            t->impl ? declared_bound(t->impl, &c->site, backward, out, want) : device_bound(c, backward, out, want);
+        double *bound = t->impl ? declared_bound(s->by, t->impl, &c->site, backward, out, want)
+                                : device_bound(s->by, c, backward, out, want);
         compare(s, c, t, i, want, bound, "eager");
         free(want);
         free(bound);

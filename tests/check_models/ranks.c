@@ -23,7 +23,6 @@ typedef struct outcome {
     float *answer;            /* [ANSWER,vocab]                                                              */
     bool none;                /* it gives no logits                                                           */
     const local_group *group; /* NULL: one process                                                */
-    bool chooses;             /* what crosses grows with the cache, whose end is foretold           */
     int64_t unforeseen;       /* calls that crossed, and in which other bytes crossed, than were foretold */
 } outcome;
 
@@ -41,9 +40,8 @@ static bool run_foretold(tn_session *s, const tn_batch *batch, float *logits, ou
         return false;
     if (o->group)
         local_group_count(o->group, &calls[1], &bytes[1]);
-    int64_t crossed = bytes[1] - bytes[0], foretold = f.gathered_bytes + f.passed_bytes;
     o->unforeseen +=
-        calls[1] - calls[0] != f.gathers + f.passes || crossed > foretold || (crossed < foretold && !o->chooses);
+        calls[1] - calls[0] != f.gathers + f.passes || bytes[1] - bytes[0] != f.gathered_bytes + f.passed_bytes;
     return true;
 }
 
@@ -123,22 +121,11 @@ static bool has_few(const golden *g, const tn_model *m, int32_t ranks)
     return tn_model_get_info(m, &info) == TN_OK && (info.layers < ranks || joined);
 }
 
-/* Does an indexer choose keys, which go from rank to rank for all that the cache holds? */
-static bool chooses_keys(const golden *g)
-{
-    char path[sizeof g->model + sizeof "/config.json"];
-    snprintf(path, sizeof path, "%s/config.json", g->model);
-    json_t *config = json_load_file(path, 0, NULL);
-    bool chooses = json_object_get(config, "index_topk") != NULL;
-    json_decref(config);
-    return chooses;
-}
-
 /* Rank 0, which computes alone first. Leaves in line what is wrong; "": nothing. */
 static void compare(const golden *g, const asked *a, local_group *group, const tn_config *config, char *line)
 {
     tn_error err = TN_ERROR_INIT;
-    outcome alone = {0}, together = {.group = group, .chooses = chooses_keys(g)};
+    outcome alone = {0}, together = {.group = group};
     const tn_group end = local_group_end(group, 0);
     tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
     bool ok = one && look(g, one, &alone, &err), few = ok && has_few(g, one, end.ranks);
