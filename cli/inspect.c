@@ -227,7 +227,7 @@ static const option_spec own_options[] = {
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions that --memory assumes"},
     {OPT_RANKS, "parallel", "KIND=N", 0, OPTION_TEXT, 0, 0, "what each of N ranks would hold (tensor=N, pipeline=N)"},
     {OPT_NETWORK, "network", "US,GB/S", 0, OPTION_TEXT, 0, 0,
-     "and how long at least they would take, with messages that take US microseconds and GB/S each way"},
+     "and the least time they take, at US microseconds a message and GB/S each way"},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "as for training: only kernels with gradients"},
 };
 
