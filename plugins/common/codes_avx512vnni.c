@@ -100,6 +100,12 @@ VEC_INLINE bytes bytes_raise(bytes a)
     return _mm512_xor_si512(a, _mm512_set1_epi8(-128));
 }
 
+VEC_INLINE bytes bytes_nibbles(bytes a, int g)
+{
+    (void)g; /* even */
+    return _mm512_and_si512(a, bytes_of(_mm256_set1_epi8(15), _mm256_set1_epi8(-16)));
+}
+
 VEC_INLINE bytes bytes_four(const void *p)
 {
     int32_t word;

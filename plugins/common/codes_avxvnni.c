@@ -18,6 +18,11 @@ VEC_INLINE bytes bytes_raise(bytes a)
     return _mm256_xor_si256(a, _mm256_set1_epi8(-128));
 }
 
+VEC_INLINE bytes bytes_nibbles(bytes a, int g)
+{
+    return bytes_and(a, g % 2 ? 0xf0 : 0x0f);
+}
+
 #include "codes_many.h"
 
 void codes_init_avxvnni(codes_kernels *kernels)

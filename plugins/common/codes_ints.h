@@ -8,12 +8,15 @@
 
 #include "codes_turned.h"
 
-#ifndef INTS_RAISED
-#define INTS_RAISED 0
-
-/* Where INTS_RAISED is 1: each byte plus 128. */
+#if !INTS_RAISED
 VEC_INLINE bytes bytes_raise(bytes a)
 {
+    return a;
+}
+
+VEC_INLINE bytes bytes_nibbles(bytes a, int g)
+{
+    (void)g;
     return a;
 }
 #endif
@@ -156,9 +159,11 @@ VEC_INLINE bytes ints_q5_0(const uint8_t *p, int g)
     return bytes_or(bytes_and(bytes_split(p + 22 * g + 6, 22), 15), bytes_bits(p + 22 * g + 2, 22, 16));
 }
 
+/* High halves that stay where they are make codes 16 times as high: turn_q4_k has the factors. */
 VEC_INLINE bytes ints_q4_k(const uint8_t *p, int g)
 {
-    return bytes_and(bytes_right_by(bytes_same(p + 16 + g / 2 * 32), g % 2 * 4, 4), 15);
+    bytes both = bytes_same(p + 16 + g / 2 * 32);
+    return INTS_RAISED ? bytes_nibbles(both, g) : bytes_and(bytes_right_by(both, g % 2 * 4, 4), 15);
 }
 
 /* Bit g of each byte, further left. */
@@ -221,8 +226,8 @@ VEC_INLINE void open_lanes(const ints_type *type, const codes *c, int64_t row, i
 /* Rows of a type whose blocks are chunks end with one. */
 VEC_INLINE bool whole_blocks(const ints_type *type)
 {
-    return type->turn == turn_q4_k || type->turn == turn_q6_k || type->turn == turn_q2_k || type->turn == turn_q3_k ||
-           type->turn == turn_iq4_xs;
+    return type->turn == turn_q4_k || type->turn == turn_q5_k || type->turn == turn_q6_k || type->turn == turn_q2_k ||
+           type->turn == turn_q3_k || type->turn == turn_iq4_xs;
 }
 
 /* Codes of a row from group g on; behind its last there is nothing of the row. */
@@ -324,7 +329,7 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
     X(TN_Q4_0, turn_q4_0, ints_q4_0, 144, false, false, true)                                                          \
     X(TN_Q8_0, turn_q8_0, ints_q8_0, 272, true, false, false)                                                          \
     X(TN_Q4_K, turn_q4_k, ints_q4_k, 144, false, false, true)                                                          \
-    X(TN_Q5_K, turn_q4_k, ints_q5_k, 176, false, false, true)                                                          \
+    X(TN_Q5_K, turn_q5_k, ints_q5_k, 176, false, false, true)                                                          \
     X(TN_Q6_K, turn_q6_k, ints_q6_k, 210, false, true, true)                                                           \
     X(TN_Q2_K, turn_q2_k, ints_q2_k, 84, false, true, true)                                                            \
     X(TN_Q3_K, turn_q3_k, ints_q3_k, 110, false, true, true)                                                           \

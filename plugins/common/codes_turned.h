@@ -6,6 +6,13 @@
 
 #include "codes_vec.h"
 
+/* 1: products of unsigned bytes of any size are summed as they are. A tier has bytes_raise then, each byte plus 128,
+ * and bytes_nibbles, the low halves of bytes for groups of even number, and the high ones, which stay where they are.
+ */
+#ifndef INTS_RAISED
+#define INTS_RAISED 0
+#endif
+
 /* VEC_LANES rows at a column, of which `rows` count (the last one stands for those behind it), and where their chunks
  * are. */
 typedef struct lanes {
@@ -97,18 +104,29 @@ VEC_INLINE void turn_iq4_nl(const lanes *at, turned *f)
     turn_blocks(at, 18, 0.0f, f);
 }
 
-/* As open_q4_k. */
-VEC_INLINE void turn_q4_k(const lanes *at, turned *f)
+/* As open_q4_k; of each second group the factors are `odd` times that. */
+VEC_INLINE void turn_six_bits(const lanes *at, float odd, turned *f)
 {
     words_vec w[4];
     words_at(at, 0, w);
     const vec d = vec_of_halves(w[0] & 0xffff), dmin = times_number(vec_of_halves(w[0] >> 16), -1.0f);
+    const vec factor[2] = {d, times_number(d, odd)};
     const words_vec six[4] = {w[1] & 0x3f3f3f3f, (w[3] & 0x0f0f0f0f) | (w[1] >> 6 & 0x03030303) << 4, w[2] & 0x3f3f3f3f,
                               (w[3] >> 4 & 0x0f0f0f0f) | (w[2] >> 6 & 0x03030303) << 4};
     for (int g = 0; g < GROUPS; g++) {
-        f->s[2 * g] = times_ints((ints_vec)(six[g / 4] >> 8 * (g % 4) & 255), d);
+        f->s[2 * g] = times_ints((ints_vec)(six[g / 4] >> 8 * (g % 4) & 255), factor[g % 2]);
         f->b[2 * g] = times_ints((ints_vec)(six[2 + g / 4] >> 8 * (g % 4) & 255), dmin);
     }
+}
+
+VEC_INLINE void turn_q4_k(const lanes *at, turned *f)
+{
+    turn_six_bits(at, INTS_RAISED ? 0x1p-4f : 1.0f, f);
+}
+
+VEC_INLINE void turn_q5_k(const lanes *at, turned *f)
+{
+    turn_six_bits(at, 1.0f, f);
 }
 
 /* As open_iq4_xs. */
