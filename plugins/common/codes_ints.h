@@ -141,7 +141,7 @@ VEC_INLINE bytes ints_q8_0(const uint8_t *p, int g)
 
 VEC_INLINE bytes ints_i8(const uint8_t *p, int g)
 {
-    return bytes_load(p + CODES_GROUP * g);
+    return bytes_raise(bytes_load(p + CODES_GROUP * g)); /* where it does: codes_raised */
 }
 
 VEC_INLINE bytes ints_u4(const uint8_t *p, int g)
@@ -149,9 +149,11 @@ VEC_INLINE bytes ints_u4(const uint8_t *p, int g)
     return bytes_and(bytes_pairs(p + 16 * g), 15);
 }
 
+/* Twice the values and 12: codes_raised. */
 VEC_INLINE bytes ints_e2m1(const uint8_t *p, int g)
 {
-    return bytes_look_up(e2m1_levels, bytes_and(bytes_pairs(p + 16 * g), 15));
+    static const int8_t levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    return bytes_look_up(levels, bytes_and(bytes_pairs(p + 16 * g), 15));
 }
 
 VEC_INLINE bytes ints_q5_0(const uint8_t *p, int g)
@@ -337,13 +339,27 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
     X(TN_IQ4_NL, turn_iq4_nl, ints_iq4_nl, 144, true, false, false)                                                    \
     X(TN_IQ4_XS, turn_iq4_xs, ints_iq4_xs, 136, true, false, false)                                                    \
     X(TN_MXFP4, turn_mxfp4, ints_mxfp4, 136, true, false, false)                                                       \
-    X(TN_E2M1, turn_e2m1, ints_e2m1, 128, true, true, false)                                                           \
-    X(TN_U4, turn_u4, ints_u4, 128, false, true, true)                                                                 \
-    X(TN_I8, turn_u4, ints_i8, 256, true, true, true)
+    X(TN_E2M1, turn_e2m1, ints_e2m1, 128, false, true, true)                                                           \
+    X(TN_U4, turn_plain, ints_u4, 128, false, true, true)                                                              \
+    X(TN_I8, turn_plain, ints_i8, 256, !INTS_RAISED, true, true)
 
-#define INTS_CASE(type, turn, codes_of, size, below, halves, adds)                                                     \
+/* Of types whose scales are those of any number of columns, all but E2M1's usually of 32 at least. */
+VEC_INLINE bool whole_groups(const codes *c, tn_dtype dtype)
+{
+    return (dtype == TN_U4 || dtype == TN_I8) && c->group_shift >= 5;
+}
+
+/* USE of a type. */
+#define INTS_USE(use, type, turn, codes_of, size, below, halves, adds)                                                 \
+    if (whole_groups(c, type))                                                                                         \
+        use(((const ints_type){turn, codes_of, size, below, false, adds}));                                            \
+    else                                                                                                               \
+        use(((const ints_type){turn, codes_of, size, below, halves, adds}));
+
+#define INTS_ROWS_OF(each) ints_rows(&each, c, row, rows, k, x, tokens, sums)
+#define INTS_CASE(type, ...)                                                                                           \
     case type:                                                                                                         \
-        ints_rows(&(const ints_type){turn, codes_of, size, below, halves, adds}, c, row, rows, k, x, tokens, sums);    \
+        INTS_USE(INTS_ROWS_OF, type, __VA_ARGS__)                                                                      \
         break;
 
 static void ints(const codes *c, int64_t row, int32_t rows, int64_t k, const ints_group *const *x, int32_t tokens,

@@ -67,13 +67,10 @@ INTS_ROWS void lay_rows(const ints_type *type, const codes *c, int64_t row, int3
     }
 }
 
-/* What formats for activations as they are multiply is never laid. */
-#define MANY_DTYPES (INTS_DTYPES & ~INTS_FINE_DTYPES)
-
-#define LAY_CASE(type, turn, codes_of, size, below, halves, adds)                                                      \
+#define LAY_ROWS_OF(each) lay_rows(&each, c, row, rows, k, vector, to)
+#define LAY_CASE(type, ...)                                                                                            \
     case type:                                                                                                         \
-        if (MANY_DTYPES >> type & 1)                                                                                   \
-            lay_rows(&(const ints_type){turn, codes_of, size, below, halves, adds}, c, row, rows, k, vector, to);      \
+        INTS_USE(LAY_ROWS_OF, type, __VA_ARGS__)                                                                       \
         break;
 
 static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int vector, char *to)
@@ -85,25 +82,27 @@ static void lay_vector(const codes *c, int64_t row, int32_t rows, int64_t k, int
     }
 }
 
-/* Which loop a type takes. */
-typedef enum many_kind { MANY_UNSIGNED, MANY_SIGNED, MANY_HALVES } many_kind;
+/* Which loop a type takes, after ints_type. */
+typedef enum many_kind { MANY_BELOW = 1, MANY_HALVES = 2, MANY_ADDS = 4 } many_kind;
 
-#define KIND_CASE(type, turn, codes_of, size, below, halves, adds)                                                     \
+#define KIND_OF(each)                                                                                                  \
+    return (each.below ? MANY_BELOW : 0) | (each.halves ? MANY_HALVES : 0) | (each.adds ? MANY_ADDS : 0)
+#define KIND_CASE(type, ...)                                                                                           \
     case type:                                                                                                         \
-        return (halves) ? MANY_HALVES : (below) ? MANY_SIGNED : MANY_UNSIGNED;
+        INTS_USE(KIND_OF, type, __VA_ARGS__)
 
-static many_kind many_kind_of(tn_dtype dtype)
+static int many_kind_of(const codes *c)
 {
-    switch (dtype) {
+    switch (c->dtype) {
         INTS_TYPES(KIND_CASE)
     default:
-        return MANY_UNSIGNED;
+        return 0;
     }
 }
 
 VEC_INLINE int64_t laid_block(const codes *c, int64_t k)
 {
-    return k / CODES_GROUP * laid_group(many_kind_of(c->dtype) == MANY_HALVES ? 2 : 1);
+    return k / CODES_GROUP * laid_group(many_kind_of(c) & MANY_HALVES ? 2 : 1);
 }
 
 static void many_lay(const codes *c, int64_t row, int32_t rows, int64_t k, void *laid)
@@ -117,27 +116,27 @@ static void many_lay(const codes *c, int64_t row, int32_t rows, int64_t k, void 
 /* ---- products ------------------------------------------------------------------------------------------------- */
 
 /* sums and the products of four columns of each row with those of a token. */
-VEC_INLINE quads many_add(many_kind kind, quads sums, bytes code, bytes x)
+VEC_INLINE quads many_add(int kind, quads sums, bytes code, bytes x)
 {
 #if INTS_RAISED
     (void)kind;
     return quads_add(sums, code, x);
 #else
-    return (quads)((ints_vec)sums + (ints_vec)quads_dot(code, x, kind == MANY_SIGNED));
+    return (quads)((ints_vec)sums + (ints_vec)quads_dot(code, x, kind & MANY_BELOW));
 #endif
 }
 
 /* One group of MANY_ROWS rows with `width` tokens. */
-VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const ints_group *x, vec sum[][CODES_TOKENS])
+VEC_INLINE void many_group(int kind, int width, const char *laid, const ints_group *x, vec sum[][CODES_TOKENS])
 {
-    const int parts = kind == MANY_HALVES ? 2 : 1;
+    const int parts = kind & MANY_HALVES ? 2 : 1;
     const char *factors = laid + QUADS * MANY_VECTORS * VECTOR_BYTES;
     const char *added = factors + parts * MANY_VECTORS * VECTOR_BYTES;
     for (int p = 0; p < parts; p++) {
         quads products[MANY_VECTORS][CODES_TOKENS];
         for (int t = 0; t < width; t++)
             for (int v = 0; v < MANY_VECTORS; v++)
-                products[v][t] = kind == MANY_SIGNED && INTS_RAISED ? bytes_four(&x[t].start) : bytes_zero();
+                products[v][t] = kind & MANY_BELOW && INTS_RAISED ? bytes_four(&x[t].start) : bytes_zero();
         INTS_UNROLLED
         for (int j = p * QUADS / parts; j < (p + 1) * QUADS / parts; j++)
             for (int t = 0; t < width; t++)
@@ -147,11 +146,11 @@ VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const in
                                  bytes_four(x[t].q + 4 * j));
         for (int v = 0; v < MANY_VECTORS; v++) {
             vec s = vec_load(factors + (p * MANY_VECTORS + v) * VECTOR_BYTES, TN_F32), b = s;
-            if (kind != MANY_SIGNED)
+            if (kind & MANY_ADDS)
                 b = vec_load(added + (p * MANY_VECTORS + v) * VECTOR_BYTES, TN_F32);
             for (int t = 0; t < width; t++) {
                 sum[v][t] = add_scaled((ints_vec)products[v][t], x[t].factor, s, sum[v][t]);
-                if (kind != MANY_SIGNED)
+                if (kind & MANY_ADDS)
                     sum[v][t] = vec_fma(b, vec_set(parts == 1 ? x[t].sum : x[t].halves[p]), sum[v][t]);
             }
         }
@@ -159,10 +158,10 @@ VEC_INLINE void many_group(many_kind kind, int width, const char *laid, const in
 }
 
 /* All groups of `rows` rows, 1 to CODES_ROWS. */
-VEC_INLINE void many_tile(many_kind kind, int width, const char *laid, int64_t groups, int32_t rows,
-                          const ints_group *x, float *sums)
+VEC_INLINE void many_tile(int kind, int width, const char *laid, int64_t groups, int32_t rows, const ints_group *x,
+                          float *sums)
 {
-    const int64_t group = laid_group(kind == MANY_HALVES ? 2 : 1);
+    const int64_t group = laid_group(kind & MANY_HALVES ? 2 : 1);
     for (int32_t r = 0; r < rows; r += MANY_ROWS) {
         vec sum[MANY_VECTORS][CODES_TOKENS];
         for (int v = 0; v < MANY_VECTORS; v++)
@@ -176,17 +175,25 @@ VEC_INLINE void many_tile(many_kind kind, int width, const char *laid, int64_t g
     }
 }
 
-/* Each number of tokens is code of its own. */
+/* Each number of tokens is code of its own. Codes that may be negative and have something added are raised, or not. */
 #define MANY_TILE(kind, width)                                                                                         \
     case 8 * (kind) + (width):                                                                                         \
         many_tile(kind, width, laid, k / CODES_GROUP, rows, x, sums);                                                  \
         break;
-#define MANY_TILES(width) MANY_TILE(MANY_UNSIGNED, width) MANY_TILE(MANY_SIGNED, width) MANY_TILE(MANY_HALVES, width)
+#if INTS_RAISED
+#define MANY_TILES_BELOW(width)
+#else
+#define MANY_TILES_BELOW(width)                                                                                        \
+    MANY_TILE(MANY_BELOW | MANY_ADDS, width) MANY_TILE(MANY_BELOW | MANY_ADDS | MANY_HALVES, width)
+#endif
+#define MANY_TILES(width)                                                                                              \
+    MANY_TILE(MANY_ADDS, width)                                                                                        \
+    MANY_TILE(MANY_BELOW, width) MANY_TILE(MANY_ADDS | MANY_HALVES, width) MANY_TILES_BELOW(width)
 
 static void many_multiply(const codes *c, const void *laid, int32_t rows, int64_t k, const ints_group *x, int32_t width,
                           float *sums)
 {
-    switch (8 * (int)many_kind_of(c->dtype) + width) {
+    switch (8 * many_kind_of(c) + width) {
         MANY_TILES(1)
         MANY_TILES(2)
         MANY_TILES(3)
@@ -200,7 +207,7 @@ static void many_multiply(const codes *c, const void *laid, int32_t rows, int64_
 
 static void init_many(codes_kernels *kernels)
 {
-    kernels->many_dtypes = MANY_DTYPES;
+    kernels->many_dtypes = INTS_DTYPES;
     kernels->many_lay = many_lay;
     kernels->many_multiply = many_multiply;
 }

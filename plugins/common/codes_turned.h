@@ -180,9 +180,17 @@ VEC_INLINE void turn_q3_k(const lanes *at, turned *f)
     }
 }
 
-/* Those that `open` finds row by row; less: zero points are taken away, (code - zero) s = code s - zero s. */
-VEC_INLINE void turn_rows(const lanes *at, open_fn *open, bool less, turned *f)
+/* Codes of types with scales beside them are taken so much higher than they are: none is negative then, where products
+ * of such are faster. */
+VEC_INLINE float codes_raised(tn_dtype dtype)
 {
+    return dtype == TN_E2M1 ? 12.0f : dtype == TN_I8 && INTS_RAISED ? 128.0f : 0.0f;
+}
+
+/* Those that `open` finds row by row; zero points are taken away, (code - zero) s = code s - zero s. */
+VEC_INLINE void turn_rows(const lanes *at, open_fn *open, turned *f)
+{
+    const vec raised = vec_set(codes_raised(at->c->dtype));
     chunk k[VEC_LANES];
     for (int r = 0; r < VEC_LANES; r++) {
         k[r].p = at->p[r];
@@ -190,13 +198,12 @@ VEC_INLINE void turn_rows(const lanes *at, open_fn *open, bool less, turned *f)
     }
     for (int p = 0; p < PARTS; p += VEC_LANES) {
         for (int r = 0; r < VEC_LANES; r++) {
+            vec zero = at->c->dtype == TN_E2M1 ? vec_set(0.0f) : vec_load((const char *)(k[r].b + p), TN_F32);
             f->s[p + r] = vec_load((const char *)(k[r].s + p), TN_F32);
-            if (less)
-                f->b[p + r] = vec_mul(vec_load((const char *)(k[r].b + p), TN_F32), times_number(f->s[p + r], -1.0f));
+            f->b[p + r] = vec_mul(vec_add(zero, raised), times_number(f->s[p + r], -1.0f));
         }
         vec_transpose(f->s + p);
-        if (less)
-            vec_transpose(f->b + p);
+        vec_transpose(f->b + p);
     }
 }
 
@@ -222,43 +229,63 @@ VEC_INLINE void turn_mxfp4(const lanes *at, turned *f)
 
 #define SCALES_READ (TN_TAKES(TN_F32) | TN_TAKES(TN_F16) | TN_TAKES(TN_BF16))
 
-VEC_INLINE float scale_at(const char *p, tn_dtype dtype)
+/* The scales `at` bytes behind p. */
+VEC_INLINE vec scales_at(const char *const p[VEC_LANES], int64_t at, tn_dtype dtype)
 {
-    uint16_t half;
-    uint32_t bits;
-    float value;
+    uint32_t bits[VEC_LANES];
+    words_vec words;
+    vec scales;
+    for (int r = 0; r < VEC_LANES; r++) {
+        uint16_t half;
+        memcpy(&half, p[r] + at, sizeof half);
+        bits[r] = half;
+        if (dtype == TN_F32)
+            memcpy(&bits[r], p[r] + at, sizeof bits[r]);
+    }
+    memcpy(&words, bits, sizeof words);
     if (dtype == TN_F16)
-        return half_value(p);
-    memcpy(&half, p, sizeof half);
-    bits = (uint32_t)half << 16;
-    memcpy(&value, dtype == TN_F32 ? (const void *)p : &bits, sizeof value);
-    return value;
+        return vec_of_halves(words);
+    words <<= dtype == TN_BF16 ? 16 : 0;
+    memcpy(&scales, &words, sizeof scales);
+    return scales;
+}
+
+/* What is taken away from codes, `at` groups behind p, or everywhere. */
+VEC_INLINE vec zeros_at(const lanes *at, const uint8_t *const p[VEC_LANES], int64_t group)
+{
+    const tn_dtype dtype = at->c->dtype;
+    int32_t each[VEC_LANES];
+    ints_vec zeros;
+    if (!at->c->zero)
+        return vec_set((dtype == TN_U4 ? 8.0f : 0.0f) + codes_raised(dtype));
+    for (int r = 0; r < VEC_LANES; r++)
+        each[r] = dtype == TN_I8 ? (int8_t)p[r][group] : p[r][group];
+    memcpy(&zeros, each, sizeof zeros);
+    return vec_add(vec_of_ints(zeros), vec_set(codes_raised(dtype)));
 }
 
 /* Scales beside codes that are those of 32 columns or more, in the usual types: few, so they are read one by one. */
-VEC_INLINE bool turn_few(const lanes *at, float factor, bool less, turned *f)
+VEC_INLINE bool turn_few(const lanes *at, float factor, turned *f)
 {
     const codes *c = at->c;
     const tn_tensor *t = c->scale;
     const int64_t group = at->column >> c->group_shift;
     const int n = (int)(((at->column + CODES_GROUP * at->groups - 1) >> c->group_shift) - group) + 1;
+    const char *scale[VEC_LANES];
+    const uint8_t *zero[VEC_LANES] = {0};
     vec s[GROUPS], b[GROUPS];
-    if (c->group_shift < 5 || !t || (!less && c->zero) || !(SCALES_READ >> t->dtype & 1))
+    if (c->group_shift < 5 || !t || (c->dtype == TN_E2M1 && c->zero) || !(SCALES_READ >> t->dtype & 1))
         return false;
+    const int64_t apart = t->stride[t->ndim - 1], size = t->dtype == TN_F32 ? 4 : 2;
+    for (int r = 0; r < VEC_LANES; r++) {
+        int64_t row = at->row + (r < at->rows ? r : at->rows - 1);
+        scale[r] = (const char *)t->data + (row * t->stride[0] + group * apart) * size;
+        if (c->zero)
+            zero[r] = (const uint8_t *)c->zero->data + row * c->zero->stride[0] + group;
+    }
     for (int i = 0; i < n; i++) {
-        _Alignas(64) float scale[VEC_LANES], zero[VEC_LANES];
-        for (int r = 0; r < VEC_LANES; r++) {
-            int64_t row = at->row + (r < at->rows ? r : at->rows - 1);
-            int64_t from = row * t->stride[0] + (group + i) * t->stride[t->ndim - 1];
-            scale[r] = scale_at((const char *)t->data + from * (int64_t)tn_dtype_size(t->dtype), t->dtype);
-            zero[r] = c->dtype == TN_U4 ? 8.0f : 0.0f;
-            if (c->zero) {
-                const uint8_t *z = (const uint8_t *)c->zero->data + row * c->zero->stride[0] + group + i;
-                zero[r] = c->dtype == TN_I8 ? (float)(int8_t)*z : (float)*z;
-            }
-        }
-        s[i] = times_number(vec_load((const char *)scale, TN_F32), factor);
-        b[i] = vec_mul(vec_load((const char *)zero, TN_F32), times_number(s[i], -1.0f));
+        s[i] = times_number(scales_at(scale, i * apart * size, t->dtype), factor);
+        b[i] = vec_mul(zeros_at(at, zero, i), times_number(s[i], -1.0f));
     }
     for (int p = 0; p < 2 * at->groups; p++) {
         int64_t i = ((at->column + 16 * p) >> c->group_shift) - group;
@@ -270,14 +297,14 @@ VEC_INLINE bool turn_few(const lanes *at, float factor, bool less, turned *f)
 
 VEC_INLINE void turn_e2m1(const lanes *at, turned *f)
 {
-    if (!turn_few(at, 0.5f, false, f))
-        turn_rows(at, open_e2m1, false, f);
+    if (!turn_few(at, 0.5f, f))
+        turn_rows(at, open_e2m1, f);
 }
 
-VEC_INLINE void turn_u4(const lanes *at, turned *f)
+VEC_INLINE void turn_plain(const lanes *at, turned *f)
 {
-    if (!turn_few(at, 1.0f, true, f))
-        turn_rows(at, open_plain, true, f);
+    if (!turn_few(at, 1.0f, f))
+        turn_rows(at, open_plain, f);
 }
 
 #endif

@@ -58,7 +58,7 @@ static bool lays_codes(const linear_layer *layer)
 /* Tokens of a call that meet rows of weights one by one. */
 static int64_t few_limit(const linear_layer *layer)
 {
-    return lays_codes(layer) ? CODES_LAID_FROM - 1 : layer->kernels.variant->few_tokens;
+    return lays_codes(layer) ? (CODES_LAID_FROM - 1) / layer->terms : layer->kernels.variant->few_tokens;
 }
 
 /* scratch NULL: only the total counts. */
@@ -78,7 +78,7 @@ static linear_memory layout(const linear_layer *layer, char *scratch)
     m.thread_size = at;
     at = 0;
     size_t panel_bytes = block * (size_t)product_panel_token(kernels, layer->in);
-    size_t rounded_bytes = layer->many_ints ? block * (size_t)ints_space(layer->in) : 0;
+    size_t rounded_bytes = layer->many_ints ? block * (size_t)(layer->terms * ints_space(layer->in)) : 0;
     size_t panel = scratch_take(&at, panel_bytes > rounded_bytes ? panel_bytes : rounded_bytes);
     size_t wild = scratch_take(&at, layer->many_ints ? block : 0);
     size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
@@ -251,11 +251,27 @@ static void few_tokens(const linear_run *run, char *mine, int32_t thread, int32_
 
 /* ---- many tokens of integers ----------------------------------------------------------------------------------- */
 
-/* Where a token's first group is among n, and what lies from each to its next. */
-static ints_group *rounded_token(const linear_run *run, int64_t t, int64_t n, int64_t *step)
+/* Where the first group of a token's term is among n tokens, and what lies from each to its next. */
+static ints_group *rounded_term(const linear_run *run, int64_t t, int32_t term, int64_t n, int64_t *step)
 {
-    return codes_tile_row((ints_group *)(void *)run->memory.panel, run->layer->in, t, n,
-                          lays_codes(run->layer) ? CODES_TOKENS : 1, step);
+    const linear_layer *layer = run->layer;
+    return codes_tile_row((ints_group *)(void *)run->memory.panel, layer->in, t * layer->terms + term, n * layer->terms,
+                          lays_codes(layer) ? CODES_TOKENS : 1, step);
+}
+
+/* Token t of n, whose numbers are used up; false: it is not finite. */
+static bool round_among(const linear_run *run, float *wide, int64_t t, int64_t n)
+{
+    const linear_layer *layer = run->layer;
+    for (int32_t term = 0; term < layer->terms; term++) {
+        int64_t step;
+        ints_group *to = rounded_term(run, t, term, n, &step);
+        if (!layer->unpacks.round(wide, layer->in, step, to))
+            return false;
+        if (term + 1 < layer->terms)
+            codes_leave_rest(wide, layer->in, step, to);
+    }
+    return true;
 }
 
 /* A thread's share of a block; zeros are in the place of what cannot be rounded. */
@@ -264,15 +280,14 @@ static void round_share(const linear_run *run, const void *const *x, int64_t n, 
 {
     const linear_layer *layer = run->layer;
     float *wide = (float *)(void *)(mine + run->memory.strip);
-    int64_t begin, end, step;
+    int64_t begin, end;
     product_share(n, thread, threads, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
-        ints_group *to = rounded_token(run, t, n, &step);
         layer->kernels.widen(x[t], layer->in, wide);
-        run->memory.wild[t] = !layer->unpacks.round(wide, layer->in, step, to);
+        run->memory.wild[t] = !round_among(run, wide, t, n);
         if (run->memory.wild[t]) {
             memset(wide, 0, (size_t)layer->in * sizeof *wide);
-            layer->unpacks.round(wide, layer->in, step, to);
+            round_among(run, wide, t, n);
         }
     }
 }
@@ -282,16 +297,21 @@ static void multiply_laid(const linear_run *run, int64_t n, int64_t begin, int64
 {
     const linear_layer *layer = run->layer;
     char *laid = mine + run->memory.laid;
+    const int64_t tile = CODES_TOKENS / layer->terms;
     float sums[CODES_TOKENS * CODES_ROWS], wide[CODES_ROWS];
     for (int64_t row = begin; row < end; row += CODES_ROWS) {
         int32_t rows = (int32_t)least(CODES_ROWS, end - row);
         const float *bias = product_widen_bias(&layer->kernels, layer->weight.bias, row, rows, wide);
         layer->unpacks.many_lay(&layer->codes, row, rows, layer->in, laid);
         for (int64_t t = 0; t < n; t++) {
-            int64_t in_tile = t % CODES_TOKENS, step;
-            if (in_tile == 0)
-                layer->unpacks.many_multiply(&layer->codes, laid, rows, layer->in, rounded_token(run, t, n, &step),
-                                             (int32_t)least(CODES_TOKENS, n - t), sums);
+            int64_t in_tile = t % tile, step;
+            if (in_tile == 0) {
+                int64_t width = least(tile, n - t);
+                layer->unpacks.many_multiply(&layer->codes, laid, rows, layer->in, rounded_term(run, t, 0, n, &step),
+                                             (int32_t)width * layer->terms, sums);
+                if (layer->terms == 2)
+                    codes_add_terms(sums, width, CODES_ROWS);
+            }
             for (int32_t r = 0; r < rows; r += PRODUCT_FEW_ROWS)
                 store_sums(layer, sums + in_tile * CODES_ROWS + r, bias ? bias + r : NULL,
                            (int32_t)least(PRODUCT_FEW_ROWS, rows - r), row + r, y[t]);
@@ -302,11 +322,12 @@ static void multiply_laid(const linear_run *run, int64_t n, int64_t begin, int64
 /* The same of rows as they lie, some tokens at a time. */
 static void multiply_unlaid(const linear_run *run, int64_t n, int64_t begin, int64_t end, void *const *y)
 {
-    const ints_group *rounded[PRODUCT_FEW_TOKENS];
+    const ints_group *rounded[2 * PRODUCT_FEW_TOKENS];
+    const int32_t terms = run->layer->terms;
     for (int64_t first = 0, step; first < n; first += PRODUCT_FEW_TOKENS) {
         int32_t tokens = (int32_t)least(PRODUCT_FEW_TOKENS, n - first);
-        for (int32_t t = 0; t < tokens; t++)
-            rounded[t] = rounded_token(run, first + t, n, &step);
+        for (int32_t i = 0; i < terms * tokens; i++)
+            rounded[i] = rounded_term(run, first + i / terms, i % terms, n, &step);
         multiply_ints(run->layer, rounded, tokens, begin, end, y + first);
     }
 }

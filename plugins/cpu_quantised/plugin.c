@@ -14,7 +14,14 @@ static bool has_tiles(const tn_site *site)
            TN_CPU_AMX_BF16;
 }
 
-static const char by_tiles[] = "many tokens go by AMX's tiles of bf16 here";
+/* Of many tokens two terms take as long as their products in floating point do, or longer. */
+static bool two_are_slow(const tn_site *site)
+{
+    return has_tiles(site) || !(tn_cpu_flags() & (TN_CPU_AVX512_VNNI | TN_CPU_AVX_VNNI));
+}
+
+static const char by_tiles[] = "many tokens go by AMX's tiles of bf16 here",
+                  by_integers[] = "many tokens go by products of integers here";
 
 /* plan->user[0]: the instruction sets that scratch was sized for. */
 static tn_status layer_of(linear_layer *layer, const tn_site *site, const tn_plan *plan, tn_error *err)
@@ -51,7 +58,14 @@ static tn_status plan_exact(const tn_site *site, tn_plan *plan, tn_error *err)
 
 static tn_status plan_fine(const tn_site *site, tn_plan *plan, tn_error *err)
 {
+    if (!two_are_slow(site))
+        return tn_fail(err, TN_DECLINED, site->path, by_integers);
     return plan_linear(site, plan, 2, err);
+}
+
+static tn_status plan_fine_same(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_linear(site, plan, 2 | MANY_INTS, err);
 }
 
 static tn_status plan_same(const tn_site *site, tn_plan *plan, tn_error *err)
@@ -108,19 +122,16 @@ static tn_status plan_experts_rounded(const tn_site *site, tn_plan *plan, tn_err
     return plan_experts(site, plan, 1, ROUGH_DTYPES, err);
 }
 
-/* For tiles, and for types that are never laid; of all others plan_experts_fine takes many tokens faster. */
 static tn_status plan_experts_strips(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    tn_status status = plan_experts(site, plan, 2, INTS_DTYPES, err);
-    const experts_layer layer = experts_of(site, plan);
-    if (status == TN_OK && !has_tiles(site) && experts_check(&layer, ROUGH_DTYPES, NULL) == TN_OK)
-        return tn_fail(err, TN_DECLINED, site->path, "many tokens go by products of integers here");
-    return status;
+    if (!two_are_slow(site))
+        return tn_fail(err, TN_DECLINED, site->path, by_integers);
+    return plan_experts(site, plan, 2, INTS_DTYPES, err);
 }
 
 static tn_status plan_experts_fine(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    return plan_experts(site, plan, 2 | MANY_INTS, ROUGH_DTYPES, err);
+    return plan_experts(site, plan, 2 | MANY_INTS, INTS_DTYPES, err);
 }
 
 static tn_status experts_call(const tn_call *call, tn_error *err)
@@ -196,6 +207,15 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_LINEAR,
+        .match = MATCH(TN_TAKES(TN_BF16) | TN_TAKES(TN_F16), INTS_DTYPES, dims),
+        .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 6, .ulps_f16 = 6},
+        .plan = plan_fine_same,
+        .forward = linear_call,
+        .traits = TN_SAME_BITS,
+    },
+    {
+        .size = sizeof(tn_impl),
+        .op = TN_OP_LINEAR,
         .match = MATCH(DTYPES, CODES_DTYPES, dims),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
         .plan = plan_exact,
@@ -231,7 +251,7 @@ static const tn_impl impls[] = {
     {
         .size = sizeof(tn_impl),
         .op = TN_OP_MOE_EXPERTS,
-        .match = EXPERTS_MATCH(ROUGH_DTYPES, GATED | TN_TAKES(TN_ACT_CLAMPED_SWIGLU), expert_dims),
+        .match = EXPERTS_MATCH(INTS_DTYPES, GATED | TN_TAKES(TN_ACT_CLAMPED_SWIGLU), expert_dims),
         .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
         .plan = plan_experts_fine,
         .forward = experts_call,

@@ -22,7 +22,7 @@ static const uint64_t tiers[] = {
 static const tn_dtype types[] = {TN_Q4_0, TN_Q8_0, TN_Q4_K, TN_Q6_K, TN_MXFP4};
 
 enum { TIERS = sizeof tiers / sizeof *tiers, TYPES = sizeof types / sizeof *types };
-enum { HIDDEN = 256, INTER = 256, EXPERTS = 5, TOP_K = 2, TOKENS = 150, NOT_A_NUMBER = 3, HUGE_ONE = 100 };
+enum { HIDDEN = 256, INTER = 256, EXPERTS = 5, TOP_K = 2, TOKENS = 110, NOT_A_NUMBER = 3, HUGE_ONE = 100 };
 
 static uint16_t x[TOKENS][HIDDEN], y[TOKENS][HIDDEN], one[TOKENS][HIDDEN];
 static float weight[TOKENS][TOP_K];
