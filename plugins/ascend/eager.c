@@ -11,7 +11,7 @@ static const ascend_operation *const table[] = {
     &ascend_layer_norm, &ascend_softcap,      &ascend_embedding_bag,
     &ascend_clamp,      &ascend_short_conv,   &ascend_gated_delta_rule,
     &ascend_stream_mix, &ascend_stream_add,   &ascend_stream_mean,
-    &ascend_rms_match,
+    &ascend_rms_match,  &ascend_choose_keys,
 };
 
 static const ascend_operation *find(tn_op op)
@@ -35,7 +35,9 @@ static tn_status small_supports(const tn_site *site, tn_error *err)
     if (dtype != TN_F16)
         return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, %s takes f16; use --dtype f16",
                        tn_dtype_name(dtype), npu_soc());
-    if (site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL || site->op == TN_OP_GATED_DELTA_RULE)
+    bool leans = site->op == TN_OP_ATTENTION && (site->features & TN_HAS_ALIBI);
+    if (site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL || site->op == TN_OP_GATED_DELTA_RULE ||
+        site->op == TN_OP_CHOOSE_KEYS || leans)
         return tn_fail(err, TN_DECLINED, "npu", "%s has not the operators for it", npu_soc());
     return TN_OK;
 }

@@ -11,6 +11,9 @@
  * In 16 bits one fused operator does all of it where it can, but for softcaps, sinks and larger scales, and for
  * queries that see nothing; what it rounds on the way is its own.
  *
+ * With ALiBi what a key's position adds to its score is made on the device, and products are f32, since they are
+ * rounded with it. Keys that were not chosen are masked by the device, which alone knows them.
+ *
  * With sinks core/eager rounds scores after their maximum is taken away. That is left out here: it moves a probability
  * by no more than a rounding of its exponent. */
 #include "eager_attention.h"
@@ -20,6 +23,7 @@
 #include <string.h>
 
 #define MOST_SCRATCH ((size_t)64 << 20) /* bytes, unless a single query needs more                     */
+#define FAR_AWAY 1e30f                  /* from all scores; much less than what a mask takes away      */
 
 /* Queries first .. first + count of one batch row, and the keys that they see. */
 typedef struct attention_part {
@@ -37,6 +41,11 @@ typedef struct attention_work {
     tn_tensor sinks, drain; /* [N,1,1], [N,t,1] f32                                                */
     tn_tensor zeros;        /* [1,t,1] f32                                                         */
     tn_tensor o;            /* [N,t,Dv]                                                            */
+    tn_tensor k;            /* [K,s,D] f32, for products that are not rounded                      */
+    tn_tensor places, lean; /* [1,1,s], [N,1,s] f32: ALiBi                                          */
+    tn_tensor narrow;       /* [N,1,s] of 16 bits                                                  */
+    tn_tensor given, far;   /* [1,t,s] TN_BOOL, f32: chosen keys                                   */
+    tn_tensor some;         /* [1,t,1] f32: whether there are any                                  */
 } attention_work;
 
 attention_job attention_shape(const tn_call *call)
@@ -44,6 +53,9 @@ attention_job attention_shape(const tn_call *call)
     const tn_site *site = call->site;
     attention_job job = {.q = &call->in[0], .k = &call->in[1], .v = &call->in[2], .o = &call->out[0]};
     job.sinks = site->features & TN_HAS_SINKS ? site->param[TN_ROLE_SINKS].tensors : NULL;
+    job.slopes = site->features & TN_HAS_ALIBI ? site->param[TN_ROLE_DECAY].tensors : NULL;
+    job.alpha = (float)site->num[TN_NUM_ALPHA];
+    job.chosen = site->features & TN_HAS_CHOSEN_KEYS ? &call->in[5] : NULL;
     job.dtype = job.q->dtype;
     job.batch = job.q->shape[0];
     job.tokens = job.q->shape[1];
@@ -73,12 +85,26 @@ bool attention_fits(npu_run *r, const attention_job *job)
     return false;
 }
 
+/* Are products rounded with what positions add to them? */
+static bool products_are_wide(const attention_job *job)
+{
+    return job->slopes && job->softcap == 0 && job->dtype != TN_F32;
+}
+
 /* Takes the memory of t queries and s keys. */
 static attention_work attention_take(npu_run *r, const attention_job *job, int64_t t, int64_t s)
 {
-    int64_t n = job->heads, c = s + (job->sinks ? 1 : 0);
+    int64_t n = job->heads, c = s + (job->sinks ? 1 : 0), leaning = job->slopes ? n : 0, choosing = job->chosen ? 1 : 0;
+    bool wide = products_are_wide(job);
     attention_work w = {0};
-    w.q = npu_take_3d(r, job->dtype, n, t, job->d);
+    w.q = npu_take_3d(r, wide ? TN_F32 : job->dtype, n, t, job->d);
+    w.k = npu_take_3d(r, TN_F32, wide ? job->kv_heads : 0, s, job->d);
+    w.places = npu_take_3d(r, TN_F32, job->slopes ? 1 : 0, 1, s);
+    w.lean = npu_take_3d(r, TN_F32, leaning, 1, s);
+    w.narrow = npu_take_3d(r, TN_F16, leaning, 1, s);
+    w.given = npu_take_3d(r, TN_BOOL, choosing, t, s);
+    w.far = npu_take_3d(r, TN_F32, choosing, t, s);
+    w.some = npu_take_3d(r, TN_F32, choosing, t, 1);
     w.now = npu_take_3d(r, TN_F32, n, t, c);
     w.other = npu_take_3d(r, TN_F32, n, t, c);
     if (job->dtype != TN_F32)
@@ -144,6 +170,31 @@ static void scores_softcap(npu_run *r, const attention_job *job, attention_work 
     npu_round(r, w->now, w->raw);
 }
 
+/* wide as a type holds it. */
+static void lean_round(npu_run *r, const attention_work *w, tn_dtype dtype, tn_tensor wide)
+{
+    npu_round(r, wide, npu_view(w->narrow.data, dtype, 3, wide.shape, NULL));
+}
+
+/* scores = rnd(scores factor + alpha rnd(m p)), p the key's position in the type of the head's slope m. */
+static void scores_lean(npu_run *r, const attention_job *job, const attention_part *part, float factor,
+                        attention_work *w)
+{
+    int64_t keys = w->places.shape[2];
+    tn_tensor at = npu_narrow(npu_member(&r->call->in[4], part->row), 0, part->span.first, keys);
+    tn_tensor slopes = npu_view(job->slopes->data, job->slopes->dtype, 3, w->sinks.shape, NULL);
+    npu_copy(r, npu_view(at.data, TN_I32, 3, w->places.shape, (int64_t[]){keys, keys, at.stride[0]}), w->places);
+    lean_round(r, w, job->slopes->dtype, w->places);
+    npu_multiply(r, w->places, slopes, w->lean);
+    lean_round(r, w, job->slopes->dtype, w->lean);
+    lean_round(r, w, job->dtype, w->lean);
+    if (job->alpha != 1)
+        npu_multiply_number(r, w->lean, job->alpha, w->lean);
+    npu_add(r, w->lean, w->now, factor, w->other);
+    step_done(w);
+    npu_round(r, w->now, w->raw);
+}
+
 /* The same tensor with so many columns, dense. */
 static tn_tensor with_columns(const tn_tensor *t, int64_t columns)
 {
@@ -178,12 +229,16 @@ static void sinks_drop(npu_run *r, attention_work *w)
 /* Products become probabilities in the model's type, which are returned. */
 static tn_tensor attention_softmax(npu_run *r, const attention_job *job, const attention_part *part, attention_work *w)
 {
-    if (job->dtype != TN_F32)
+    if (job->dtype != TN_F32 && !products_are_wide(job))
         npu_copy(r, w->raw, w->now);
-    scores_scale(r, w, job->scale);
-    npu_round(r, w->now, w->raw);
+    if (!job->slopes || job->softcap != 0) {
+        scores_scale(r, w, job->scale);
+        npu_round(r, w->now, w->raw);
+    }
     if (job->softcap != 0)
         scores_softcap(r, job, w);
+    if (job->slopes)
+        scores_lean(r, job, part, job->softcap != 0 ? 1 : job->scale, w);
     if (part->span.masked) {
         npu_add(r, w->now, w->mask, 1, w->other);
         step_done(w);
@@ -231,7 +286,7 @@ static tn_tensor attention_queries(npu_run *r, const attention_job *job, const a
                                    const attention_work *w)
 {
     tn_tensor q = of_part(job->q, part);
-    if (job->group == 1 || part->count == 1)
+    if (!products_are_wide(job) && (job->group == 1 || part->count == 1))
         return by_group(&q, job);
     npu_copy(r, q, w->q);
     return by_group(&w->q, job);
@@ -268,6 +323,30 @@ static void attention_mask(npu_run *r, const attention_job *job, attention_part 
         npu_put(r, w->mask.data, mask, (size_t)(behind + part->count) * sizeof *mask);
     }
     free(mask);
+}
+
+/* Takes the keys away that the part's queries were not given: the mask, and who sees nothing then, are the device's. */
+static void attention_choose(npu_run *r, const attention_job *job, attention_part *part, attention_work *w)
+{
+    int64_t keys = part->span.end - part->span.first;
+    tn_tensor given =
+        npu_narrow(npu_tokens(job->chosen, part->row, 1, part->first, part->count), 2, part->span.first, keys);
+    tn_tensor seen = npu_view(w->other.data, TN_F32, 3, w->far.shape, NULL);
+    npu_copy(r, given, w->given); /* any number but 0                                              */
+    npu_copy(r, w->given, w->far);
+    npu_add_number(r, w->far, -1, w->far);
+    npu_multiply_number(r, w->far, FAR_AWAY, w->far);
+    if (part->span.masked)
+        npu_add(r, w->far, w->mask, 1, w->far);
+    npu_add_number(r, w->far, 1, seen);
+    npu_clamp(r, seen, 0, 1, seen);
+    npu_sums(r, seen, w->some);
+    npu_clamp(r, w->some, 0, 1, w->some);
+    if (part->blind)
+        npu_multiply(r, w->some, w->sees, w->some);
+    w->mask = w->far;
+    w->sees = w->some;
+    part->span.masked = part->blind = true;
 }
 
 /* Scores of rows of that size are about 1 with the usual scale, 1 / sqrt(D). Where a model's are larger, rounding them
@@ -307,8 +386,8 @@ static bool attention_fused(npu_run *r, const attention_job *job, const attentio
     tn_tensor key = npu_tokens(job->k, part->row, 1, span->first, keys);
     tn_tensor value = npu_tokens(job->v, part->row, 1, span->first, keys);
     tn_tensor o = npu_tokens(job->o, part->row, 1, part->first, part->count);
-    if (job->softcap != 0 || job->sinks || !scores_are_small(job) || !ascend_is_dense(&o) ||
-        !npu_attends(&query, &key, &value))
+    if (job->softcap != 0 || job->sinks || job->slopes || job->chosen || !scores_are_small(job) ||
+        !ascend_is_dense(&o) || !npu_attends(&query, &key, &value))
         return false;
     void *kept = span->masked ? hidden_of(r, job, part, q, k) : NULL;
     if (span->masked && !kept)
@@ -338,10 +417,17 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
     w.raw = job->dtype == TN_F32 ? w.now : with_columns(&w.raw, keys);
     if (span->masked)
         attention_mask(r, job, part, q, k, &w);
-    tn_tensor key = npu_transposed(attention_by_head(job->k, part->row, span->first, keys));
+    if (job->chosen)
+        attention_choose(r, job, part, &w);
+    tn_tensor key = attention_by_head(job->k, part->row, span->first, keys);
+    bool wide = products_are_wide(job);
+    if (wide) {
+        npu_copy(r, key, w.k);
+        key = w.k;
+    }
     tn_tensor value = attention_by_head(job->v, part->row, span->first, keys);
-    tn_tensor query = attention_queries(r, job, part, &w), products = by_group(&w.raw, job);
-    npu_batch_matmul(r, query, key, products);
+    tn_tensor query = attention_queries(r, job, part, &w), products = by_group(wide ? &w.now : &w.raw, job);
+    npu_batch_matmul(r, query, npu_transposed(key), products);
     tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job);
     tn_tensor there = by_group(&o, job), sums = by_group(&w.o, job);
     bool direct = part->count == 1 && ascend_is_dense(&there); /* the results' own places              */
@@ -406,11 +492,7 @@ static void attention(npu_run *r)
 
 static tn_status attention_supports(const tn_site *site, tn_error *err)
 {
-    if (site->features & TN_HAS_ALIBI)
-        return tn_fail(err, TN_DECLINED, "npu", "attention with ALiBi; scores that lean are not performed there");
-    if (site->features & TN_HAS_CHOSEN_KEYS)
-        return tn_fail(err, TN_DECLINED, "npu", "attention to chosen keys is not there yet");
-    return TN_OK;
+    return site->features & TN_HAS_CHOSEN_KEYS ? npu_needs("aclnnClamp", err) : TN_OK;
 }
 
 const ascend_operation ascend_attention = {.op = TN_OP_ATTENTION, .supports = attention_supports, .body = attention};

@@ -7,10 +7,10 @@
 
 /* A call, as both read it. o is that of forward. */
 typedef struct attention_job {
-    const tn_tensor *q, *k, *v, *o, *sinks;
+    const tn_tensor *q, *k, *v, *o, *sinks, *slopes, *chosen; /* from sinks on NULL where there are none */
     tn_dtype dtype;
     int64_t batch, tokens, heads, d, keys, kv_heads, group, dv;
-    float scale, softcap; /* softcap 0: none                                                       */
+    float scale, softcap, alpha; /* softcap 0: none; alpha: factor of what slopes make of positions   */
     mask_rule rule;
     int64_t q_step, kv_step; /* from one batch row of positions to the next                        */
     size_t scratch_bytes;

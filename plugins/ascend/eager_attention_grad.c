@@ -321,5 +321,14 @@ static void attention(npu_run *r)
     }
 }
 
+static tn_status attention_declines(const tn_call *call, tn_error *err)
+{
+    bool leans = call->site->features & TN_HAS_ALIBI;
+    if (!leans && !(call->site->features & TN_HAS_CHOSEN_KEYS))
+        return TN_OK;
+    return tn_fail(err, TN_DECLINED, "npu", "the gradients of attention %s are not there yet",
+                   leans ? "with ALiBi" : "to chosen keys");
+}
+
 const ascend_gradient ascend_attention_grad = {
-    .op = TN_OP_ATTENTION, .body = attention, .needs = "aclnnLtScalar aclnnSWhere"};
+    .op = TN_OP_ATTENTION, .body = attention, .needs = "aclnnLtScalar aclnnSWhere", .declines = attention_declines};

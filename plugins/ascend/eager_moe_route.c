@@ -150,7 +150,7 @@ static tn_tensor rank_groups(npu_run *r, const route_job *job, const route_work 
 }
 
 /* inside: 1 for each of the best groups, 0 for others. */
-static void find_groups(npu_run *r, const route_job *job, const route_work *w)
+static void find_groups(npu_run *r, const route_job *job, route_work *w)
 {
     const float step = 0x1p60f;
     int64_t shape[] = {job->tokens, job->top_groups};

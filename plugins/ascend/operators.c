@@ -47,13 +47,16 @@ void npu_put(npu_run *r, void *device, const void *host, size_t bytes)
         r->status = npu_upload(r->queue, device, host, bytes, r->err);
 }
 
-void npu_put_numbers(npu_run *r, const tn_tensor *out)
+void npu_put_numbers(npu_run *r, tn_tensor *out)
 {
     int64_t count = tn_tensor_count(out);
     float *numbers = r->measuring ? NULL : malloc((size_t)count * sizeof *numbers);
     for (int64_t i = 0; numbers && i < count; i++)
         numbers[i] = (float)i;
-    if (numbers)
+    void *kept = numbers ? npu_mask_of(r, numbers, (size_t)count * sizeof *numbers) : NULL;
+    if (kept)
+        out->data = kept;
+    else if (numbers)
         npu_put(r, out->data, numbers, (size_t)count * sizeof *numbers);
     else if (!r->measuring)
         npu_no_memory(r);

@@ -21,7 +21,8 @@ void *npu_mask_of(npu_run *r, const void *mask, size_t bytes);
  * TN_BOOL [T,S] that the device makes: true where a key is none (below 0), behind its query, or window (0: any number)
  * or more in front of it. Kept until something is uploaded. Takes scratch; NULL: not there, or r failed. */
 void *npu_mask_made(npu_run *r, tn_tensor q, tn_tensor k, int64_t window);
-void npu_put_numbers(npu_run *r, const tn_tensor *out); /* 0, 1, 2, ..., f32 and dense                   */
+/* 0, 1, 2, ... in out, f32 and dense, or where such a mask is that out is then. */
+void npu_put_numbers(npu_run *r, tn_tensor *out);
 void npu_no_memory(npu_run *r);
 
 /* Views. part: elements first, first + step, ... of the last dimension. rows: [rows, width]; false where the rows do

@@ -25,6 +25,11 @@ static const variant variants[] = {
     {"sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
     {"both sides", .op = TN_OP_ATTENTION, .features = TN_HAS_BOTH_SIDES},
     {"both sides in a chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_BOTH_SIDES | TN_HAS_CHUNK},
+    {"ALiBi", .op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI},
+    {"ALiBi, a key head for each", .op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI, .dims = {{TN_DIM_KV_HEADS, 6}}},
+    {"ALiBi behind a softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI | TN_HAS_SOFTCAP | TN_HAS_SINKS},
+    {"chosen keys", .op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS},
+    {"chosen keys of a window", .op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS | TN_HAS_WINDOW},
     {"softmax router", .op = TN_OP_MOE_ROUTE},
     {"renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
     {"sigmoid router", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID,
@@ -93,11 +98,12 @@ static const check_case cached[] = {{.batch = 1, .tokens = 600, .past = 4200, .s
                                     {.batch = 2, .tokens = 37, .past = 21, .profile = INPUTS_CROWDED, .seed = 7},
                                     {.batch = 2, .tokens = 5, .profile = INPUTS_OUTLIERS, .seed = 8},
                                     {.batch = 3, .tokens = 7, .seed = 9}};
-enum { CACHED = sizeof cached / sizeof *cached };
+enum { CACHED = sizeof cached / sizeof *cached, ATTENDS = 6 };
 
 START_TEST(attention_behind_caches)
 {
-    static const uint64_t features[] = {0, TN_HAS_WINDOW, TN_HAS_CHUNK, TN_HAS_WINDOW | TN_HAS_BOTH_SIDES};
+    static const uint64_t features[ATTENDS] = {
+        0, TN_HAS_WINDOW, TN_HAS_CHUNK, TN_HAS_WINDOW | TN_HAS_BOTH_SIDES, TN_HAS_ALIBI, TN_HAS_CHOSEN_KEYS};
     inputs in;
     tn_error err = TN_ERROR_INIT;
     const variant v = {.op = TN_OP_ATTENTION, .features = features[_i / 3]};
@@ -216,8 +222,6 @@ static const struct {
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
     {{.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "bf16 with weights of f32"},
-    {{.op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI}, 0, "attention with ALiBi"},
-    {{.op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS}, 0, "chosen keys is not there yet"},
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3},
      0,
      "at least 0.001"},
@@ -267,7 +271,7 @@ static void add_tests(void)
 {
     TCase *tc = suite_open("ascend_ops", 600);
     tcase_add_loop_test(tc, they_are_right_at_made_up_sites, 0, TYPES * first_grouped());
-    tcase_add_loop_test(tc, attention_behind_caches, 0, 12);
+    tcase_add_loop_test(tc, attention_behind_caches, 0, 3 * ATTENDS);
     suite_add(tc, empty_calls, counts_are_looked_at, ties_leave_a_choice, older_installations,
               what_does_not_compose_is_declined);
     tc = suite_open("experts", 600);

@@ -252,6 +252,51 @@ START_TEST(delta_rules_are_right)
 }
 END_TEST
 
+/* Which keys queries get: all that they see, some, of equal ones the earlier, numbers that are none last. */
+START_TEST(keys_are_chosen)
+{
+    enum { TOKENS = 21, SLOTS = 40, HEADS = 3, WIDE = 16, WAYS = 4 };
+    static const int64_t most[] = {1, 7, SLOTS, SLOTS + 3};
+    static npu_pair_sites s;
+    npu_pair_open();
+    for (int way = 0; way < WAYS * WAYS; way++) {
+        tn_site *site = &s.drawn.site;
+        *site = (tn_site){.size = sizeof *site, .op = TN_OP_CHOOSE_KEYS, .path = "keys"};
+        site->class_name = site->model_type = "drawn";
+        site->meaning[TN_AXIS_DTYPE] = dtypes[_i];
+        site->dim[TN_DIM_TOP_K] = most[way % WAYS];
+        site->dim[TN_DIM_Q_HEADS] = HEADS;
+        site->dim[TN_DIM_HEAD] = WIDE;
+        s.there = *site;
+        op_free letters = op_free_of(op_find(site->op), 2, TOKENS, SLOTS);
+        inputs in = {.call = op_call_of(op_find(site->op), site, &letters), .tokens = 2 * (int64_t)TOKENS};
+        tn_tensor *t = in.call.in;
+        for (int i = 0; i < in.call.in_count; i++) {
+            size_t size = tn_dtype_size(t[i].dtype), bytes = tn_dtype_bytes(t[i].dtype, tn_tensor_count(&t[i]));
+            t[i].data = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+            for (int64_t j = 0, n = tn_tensor_count(&t[i]); j < n && i < 3; j++) {
+                float value = (float)((j * j + 7 * j + i) % 53 - 26) / 16; /* sums of products are exact */
+                if (way / WAYS == 1 && i == 2)
+                    value = 0; /* all scores are equal                                              */
+                if (way / WAYS == 2 && i == 1 && j % 97 == 3)
+                    value = NAN;
+                if (way / WAYS == 3 && i == 1)
+                    value = (float)(j / WIDE % 4); /* and here some of them                           */
+                convert_from_f32(&value, t[i].dtype, (char *)t[i].data + (size_t)j * size, 1);
+            }
+        }
+        for (int64_t j = 0; j < 2 * TOKENS; j++) /* the first tokens are padding, or see little             */
+            ((int32_t *)t[3].data)[j] = (int32_t)(j % TOKENS < 2 ? j % TOKENS - 1 : 2 * (j % TOKENS));
+        for (int64_t j = 0; j < 2 * SLOTS; j++) /* a ring with slots that are not used                       */
+            ((int32_t *)t[4].data)[j] = j % SLOTS < 3 ? -1 : (int32_t)((j + 11) % SLOTS);
+        npu_pair_compare(&s, &in, 0);
+        for (int i = 0; i < in.call.in_count; i++)
+            free(t[i].data);
+    }
+    npu_pair_close();
+}
+END_TEST
+
 START_TEST(layer_norms_are_right)
 {
     for (int bias = 0; bias < 2; bias++) {
@@ -350,6 +395,7 @@ static void add_tests(void)
     tcase_add_loop_test(tc, steps_at_the_ends, 0, 3 * STEPS);
     tcase_add_loop_test(tc, filters_are_right, 0, 3);
     tcase_add_loop_test(tc, delta_rules_are_right, 0, 3);
+    tcase_add_loop_test(tc, keys_are_chosen, 0, 3);
     tcase_add_loop_test(tc, delta_rules_at_the_ends, 0, 3);
     tcase_add_loop_test(tc, layer_norms_are_right, 0, 3);
     tcase_add_loop_test(tc, layer_norms_at_the_ends, 0, 3);
