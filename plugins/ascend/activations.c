@@ -23,8 +23,9 @@ tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err)
                                         [TN_ACT_LEAKY_RELU] = "aclnnClamp",
                                         [TN_ACT_LAPLACE] = "aclnnErf",
                                         [TN_ACT_GELU_10] = "aclnnErf aclnnClamp",
+                                        [TN_ACT_XIELU] = "aclnnTanh aclnnClamp aclnnGtScalar aclnnSWhere",
                                         [TN_ACT_PRELU] = "aclnnClamp"};
-    bool later = act > TN_ACT_GELU_10 && act != TN_ACT_PRELU;
+    bool later = act > TN_ACT_GELU_10 && act != TN_ACT_XIELU && act != TN_ACT_PRELU;
     if (act < TN_ACT_SILU || later || (act == TN_ACT_CLAMPED_SWIGLU && !pairs))
         return tn_fail(err, TN_DECLINED, "npu", "act: %s is not there yet", tn_axis_value_name(TN_AXIS_ACT, act));
     return (size_t)act < sizeof needs / sizeof *needs ? npu_needs(needs[act], err) : TN_OK;
@@ -167,6 +168,42 @@ static void laplace(npu_run *r, tn_tensor x, tn_tensor y)
     npu_copy(r, t, y);
 }
 
+/* t = rnd(t number) */
+static void times(npu_run *r, tn_tensor t, float number, tn_tensor narrow)
+{
+    npu_multiply_number(r, t, number, t);
+    npu_round(r, t, narrow);
+}
+
+/* x > 0: A x x + B x, else N (e^min(x, E) - 1 - x) + B x; e^u - 1 = 2 h / (1 - h) with h = tanh(u / 2), which is as
+ * good near 0, where x is taken away from it. */
+static void xielu(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    const double *num = r->call->site->num;
+    tn_tensor wide = npu_wide_copy(r, x), above = npu_take_like(r, TN_F32, x), below = npu_take_like(r, TN_F32, x);
+    tn_tensor t = npu_take_like(r, TN_F32, x), narrow = npu_take_like(r, x.dtype, x);
+    tn_tensor positive = npu_take_like(r, TN_BOOL, x);
+    npu_copy(r, wide, above);
+    times(r, above, (float)num[TN_NUM_ALPHA], narrow);
+    npu_multiply(r, above, wide, above);
+    npu_round(r, above, narrow);
+    npu_clamp(r, wide, -INFINITY, (float)num[TN_NUM_EPS], t);
+    npu_multiply_number(r, t, 0.5f, t);
+    npu_tanh(r, t, t);
+    npu_multiply_number(r, t, -1, below);
+    npu_add_number(r, below, 1, below);
+    npu_divide(r, t, below, below);
+    times(r, below, 2, narrow);
+    npu_add(r, below, wide, -1, below);
+    npu_round(r, below, narrow);
+    times(r, below, (float)num[TN_NUM_ALPHA_N], narrow);
+    npu_above(r, wide, 0, positive);
+    npu_choose(r, positive, above, below, t);
+    times(r, wide, (float)num[TN_NUM_BETA], narrow);
+    npu_add(r, t, wide, 1, t);
+    npu_copy(r, t, y);
+}
+
 void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
 {
     switch (act) {
@@ -205,6 +242,9 @@ void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
         break;
     case TN_ACT_GELU_10:
         gelu_10(r, x, y);
+        break;
+    case TN_ACT_XIELU:
+        xielu(r, x, y);
         break;
     case TN_ACT_TANH:
     case TN_ACT_RELU:

@@ -212,14 +212,57 @@ static void route_choose(npu_run *r, const route_job *job, route_work *w)
     }
 }
 
+/* next: the weight of each chosen expert, its softmax over those that were not chosen before it and that are near it:
+ * (m - l) / max(|l|, m), m its logit, rounded step by step, is not above the margin. What was chosen goes far down. */
+static void weigh_sparse(npu_run *r, const route_job *job, const route_work *w)
+{
+    const float far_down = -1e30f;
+    tn_tensor l = w->now, t = w->other, size = npu_take_like(r, TN_F32, l), choice = npu_take_like(r, TN_BOOL, l);
+    tn_tensor numbers = npu_take_2d(r, TN_F32, 1, job->expert_count), one = npu_take(r, TN_F32, 1, (int64_t[]){1});
+    tn_tensor constant = npu_take_like(r, TN_F32, one), place = npu_take_like(r, TN_F32, w->sums);
+    tn_tensor narrow = w->logits;
+    if (job->site->features & TN_HAS_F32_ROUTER)
+        narrow.dtype = TN_F32;
+    npu_put_numbers(r, &numbers);
+    npu_fill(r, one, 1);
+    for (int64_t j = 0; j < job->top_k && !r->measuring; j++) {
+        tn_tensor m = npu_part(w->best, j, 1, 1);
+        npu_multiply_number(r, l, -1, size);
+        npu_above(r, l, 0, choice);
+        npu_choose(r, choice, l, size, size);
+        npu_add(r, size, m, -1, t);
+        npu_above(r, t, 0, choice);
+        npu_choose(r, choice, size, m, size);
+        npu_add(r, m, l, -1, t);
+        npu_round(r, t, narrow);
+        npu_divide(r, t, size, t);
+        npu_round(r, t, narrow);
+        npu_above(r, t, (float)job->site->num[TN_NUM_MARGIN], choice);
+        npu_add(r, l, m, -1, t);
+        npu_exp(r, t, t);
+        npu_fill(r, constant, 0);
+        npu_choose(r, choice, constant, t, t);
+        npu_sums(r, t, w->sums);
+        npu_divide(r, one, w->sums, npu_part(w->next, j, 1, 1));
+        npu_copy(r, npu_part(w->places, j, 1, 1), place);
+        npu_add(r, numbers, place, -1, t);
+        npu_multiply(r, t, t, t);
+        npu_below(r, t, 0.25f, choice);
+        npu_fill(r, constant, far_down);
+        npu_choose(r, choice, constant, l, l);
+    }
+}
+
 /* best: the weights. */
 static void route_weigh(npu_run *r, const route_job *job, route_work *w)
 {
-    if (job->score == TN_SCORE_TOPK_SOFTMAX || job->score == TN_SCORE_TOPK_SIGMOID) {
+    if (job->score >= TN_SCORE_TOPK_SOFTMAX) {
         if (job->score == TN_SCORE_TOPK_SOFTMAX)
             npu_softmax(r, w->best, w->next);
-        else
+        else if (job->score == TN_SCORE_TOPK_SIGMOID)
             npu_sigmoid(r, w->best, w->next);
+        else
+            weigh_sparse(r, job, w);
         swap(&w->best, &w->next);
     }
     if (job->site->features & TN_HAS_RENORM) {
@@ -293,8 +336,11 @@ static bool needs_least(const tn_site *site)
 static tn_status route_supports(const tn_site *site, tn_error *err)
 {
     tn_score score = (tn_score)site->meaning[TN_AXIS_SCORE];
-    if (score > TN_SCORE_TOPK_SIGMOID)
-        return tn_fail(err, TN_DECLINED, "npu", "score: %s is not there yet", tn_axis_value_name(TN_AXIS_SCORE, score));
+    if (score == TN_SCORE_SPARSEMIXER) {
+        tn_status status = npu_needs("aclnnExp aclnnGtScalar aclnnLtScalar aclnnSWhere", err);
+        if (status != TN_OK)
+            return status;
+    }
     if ((site->features & TN_HAS_GROUPS) && score != TN_SCORE_SOFTMAX && score != TN_SCORE_SIGMOID)
         return tn_fail(err, TN_DECLINED, "npu",
                        "a router that chooses among the logits of its best %lld of %lld groups",

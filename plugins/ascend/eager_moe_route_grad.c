@@ -244,5 +244,12 @@ static void route(npu_run *r)
         npu_fill(r, *correction, 0);
 }
 
+static tn_status route_declines(const tn_call *call, tn_error *err)
+{
+    if (call->site->meaning[TN_AXIS_SCORE] != TN_SCORE_SPARSEMIXER)
+        return TN_OK;
+    return tn_fail(err, TN_DECLINED, "npu", "score: the gradients of sparsemixer are not there yet");
+}
+
 const ascend_gradient ascend_moe_route_grad = {
-    .op = TN_OP_MOE_ROUTE, .body = route, .needs = "aclnnLtScalar aclnnSWhere"};
+    .op = TN_OP_MOE_ROUTE, .body = route, .needs = "aclnnLtScalar aclnnSWhere", .declines = route_declines};

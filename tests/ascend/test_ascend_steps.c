@@ -44,6 +44,7 @@ static const step steps[] = {
     {"prelu", TN_OP_ACT, TN_ACT_PRELU, 0, TN_NUM_ALPHA, 0.3},
     {"laplace", TN_OP_ACT, TN_ACT_LAPLACE, 0, 0, 0},
     {"gelu to ten", TN_OP_ACT, TN_ACT_GELU_10, 0, 0, 0},
+    {"xielu", TN_OP_ACT, TN_ACT_XIELU, 0, TN_NUM_BETA, 0.5},
     {"gated silu", TN_OP_GLU, TN_ACT_SILU, 0, 0, 0},
     {"gated gelu", TN_OP_GLU, TN_ACT_GELU, 0, 0, 0},
     {"gated relu", TN_OP_GLU, TN_ACT_RELU, 0, 0, 0},
@@ -77,7 +78,11 @@ static void make_sites(const step *like, tn_dtype dtype, step_sites *s)
     site->meaning[TN_AXIS_DTYPE] = site->meaning[TN_AXIS_WEIGHT] = dtype;
     site->meaning[TN_AXIS_ACT] = like->act;
     site->num[like->num] = like->value;
-    site->num[TN_NUM_ALPHA] = like->act == TN_ACT_CLAMPED_SWIGLU ? 1.702 : 0;
+    site->num[TN_NUM_ALPHA] = like->act == TN_ACT_CLAMPED_SWIGLU || like->act == TN_ACT_XIELU ? 1.702 : 0;
+    if (like->act == TN_ACT_XIELU) {
+        site->num[TN_NUM_ALPHA_N] = 0.9;
+        site->num[TN_NUM_EPS] = -1e-6;
+    }
     if (op_find(like->op)->dims >> TN_DIM_STREAMS & 1)
         site->dim[TN_DIM_STREAMS] = STREAMS;
     if (like->op == TN_OP_EMBEDDING_BAG) {
