@@ -1,6 +1,7 @@
 /* RMS_NORM and LAYER_NORM. The vendor's operator multiplies by a weight in f32 and rounds once. Variants that round
  * before the weight comes in are what its operator for a sum does; where that cannot be they have ones first, and the
- * weight afterwards. */
+ * weight afterwards. Groups of a row are rows to the operator, with one weight for all: theirs comes afterwards, too.
+ */
 #include "operators.h"
 #include "queue.h"
 
@@ -8,6 +9,7 @@ typedef struct norm_job {
     const tn_tensor *x, *gate, *y, *w;
     tn_norm variant;
     double eps;
+    int64_t groups; /* of a row                                                                    */
 } norm_job;
 
 static norm_job norm_job_of(const tn_call *call)
@@ -17,7 +19,8 @@ static norm_job norm_job_of(const tn_call *call)
                       .y = &call->out[0],
                       .w = npu_param(call->site, TN_ROLE_WEIGHT),
                       .variant = (tn_norm)call->site->meaning[TN_AXIS_NORM],
-                      .eps = call->site->num[TN_NUM_EPS]};
+                      .eps = call->site->num[TN_NUM_EPS],
+                      .groups = call->site->features & TN_HAS_GROUPS ? call->site->dim[TN_DIM_GROUPS] : 1};
 }
 
 /* rnd(n) in scratch. */
@@ -67,10 +70,45 @@ static void norm_wide(npu_run *r, const norm_job *job, float add)
     npu_copy(r, n, *job->y);
 }
 
+/* Step by step in f32, rounded where the variant says so: groups, and gates that come first or are not rounded to. */
+static void norm_in_steps(npu_run *r, const norm_job *job)
+{
+    bool gated = job->variant == TN_NORM_W_GATED || job->variant >= TN_NORM_GATED_W;
+    bool rounds = job->variant == TN_NORM_W || job->variant == TN_NORM_W_GATED;
+    int64_t span = job->x->shape[job->x->ndim - 1] / job->groups;
+    tn_tensor x = npu_wide_copy(r, *job->x), n = npu_take_like(r, TN_F32, x), gate = {0};
+    tn_tensor narrow = npu_take_like(r, rounds ? job->x->dtype : TN_F32, x), ones = npu_take(r, TN_F32, 1, &span);
+    if (gated) {
+        gate = npu_wide_copy(r, *job->gate);
+        npu_silu(r, gate, gate);
+    }
+    if (job->variant == TN_NORM_GATED_W)
+        npu_multiply(r, x, gate, x);
+    npu_fill(r, ones, 1);
+    int64_t spans = span > 0 ? tn_tensor_count(&x) / span : 0;
+    npu_rms(r, npu_as_rows(&x, spans, span), ones, job->eps, npu_as_rows(&n, spans, span));
+    npu_round(r, n, narrow);
+    if (job->variant != TN_NORM_NO_WEIGHT) {
+        tn_tensor w = npu_wide_copy(r, *job->w);
+        if (job->variant == TN_NORM_1_PLUS_W)
+            npu_add_number(r, w, 1, w);
+        npu_multiply(r, n, w, n);
+    }
+    if (gated && job->variant != TN_NORM_GATED_W) {
+        npu_round(r, n, narrow);
+        npu_multiply(r, n, gate, n);
+    }
+    npu_copy(r, n, *job->y);
+}
+
 static void norm(npu_run *r)
 {
     norm_job job = norm_job_of(r->call);
     tn_tensor n;
+    if (job.groups > 1 || job.variant >= TN_NORM_GATED_W) {
+        norm_in_steps(r, &job);
+        return;
+    }
     switch (job.variant) {
     case TN_NORM_W:
         if (npu_norm(r, *job.x, *job.w, job.eps, *job.y))
@@ -100,10 +138,8 @@ static void norm(npu_run *r)
 static tn_status norm_supports(const tn_site *site, tn_error *err)
 {
     int32_t variant = site->meaning[TN_AXIS_NORM];
-    if (variant < TN_NORM_W || variant > TN_NORM_NO_WEIGHT)
+    if (variant < TN_NORM_W || variant > TN_NORM_W_GATED_F32)
         return tn_fail(err, TN_DECLINED, "npu", "norm: %s is not there yet", tn_axis_value_name(TN_AXIS_NORM, variant));
-    if (site->features & TN_HAS_GROUPS)
-        return tn_fail(err, TN_DECLINED, "npu", "norms by groups of a row are not there yet");
     return npu_supports_param(site, TN_ROLE_WEIGHT, err);
 }
 

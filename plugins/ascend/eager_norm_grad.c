@@ -150,9 +150,21 @@ static void add_rms_norm(npu_run *r)
     grad_store(r, &g, &call->grads->in[1]);
 }
 
-const ascend_gradient ascend_rms_norm_grad = {.op = TN_OP_RMS_NORM, .body = rms_norm, .needs = "aclnnRsqrt"};
+static tn_status norm_declines(const tn_call *call, tn_error *err)
+{
+    int32_t variant = call->site->meaning[TN_AXIS_NORM];
+    if (variant > TN_NORM_NO_WEIGHT)
+        return tn_fail(err, TN_DECLINED, "npu", "norm: the gradients of %s are not there yet",
+                       tn_axis_value_name(TN_AXIS_NORM, variant));
+    if (call->site->features & TN_HAS_GROUPS)
+        return tn_fail(err, TN_DECLINED, "npu", "the gradients of norms by groups of a row are not there yet");
+    return TN_OK;
+}
+
+const ascend_gradient ascend_rms_norm_grad = {
+    .op = TN_OP_RMS_NORM, .body = rms_norm, .needs = "aclnnRsqrt", .declines = norm_declines};
 const ascend_gradient ascend_add_rms_norm_grad = {
-    .op = TN_OP_ADD_RMS_NORM, .body = add_rms_norm, .needs = "aclnnRsqrt"};
+    .op = TN_OP_ADD_RMS_NORM, .body = add_rms_norm, .needs = "aclnnRsqrt", .declines = norm_declines};
 
 /* ---- LAYER_NORM ------------------------------------------------------------------------------------------- */
 

@@ -491,7 +491,8 @@ START_TEST(what_has_none_is_declined)
         {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SPARSEMIXER}, "the gradients of sparsemixer"},
         {{.op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI}, "the gradients of attention with ALiBi"},
         {{.op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS}, "the gradients of attention to chosen keys"},
-    };
+        {{.op = TN_OP_RMS_NORM, .norm = TN_NORM_W, .features = TN_HAS_GROUPS}, "the gradients of norms by groups"},
+        {{.op = TN_OP_RMS_NORM, .norm = TN_NORM_GATED_W}, "the gradients of gated_w"}};
     npu_pair_open();
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         tn_error err = TN_ERROR_INIT;

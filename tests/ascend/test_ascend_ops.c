@@ -30,6 +30,13 @@ static const variant variants[] = {
     {"ALiBi behind a softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI | TN_HAS_SOFTCAP | TN_HAS_SINKS},
     {"chosen keys", .op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS},
     {"chosen keys of a window", .op = TN_OP_ATTENTION, .features = TN_HAS_CHOSEN_KEYS | TN_HAS_WINDOW},
+    {"groups of a row", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W, .features = TN_HAS_GROUPS},
+    {"groups, 1 + w", .op = TN_OP_RMS_NORM, .norm = TN_NORM_1_PLUS_W, .features = TN_HAS_GROUPS},
+    {"groups, gated", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W_GATED, .features = TN_HAS_GROUPS},
+    {"groups without a weight", .op = TN_OP_RMS_NORM, .norm = TN_NORM_NO_WEIGHT, .features = TN_HAS_GROUPS},
+    {"a gate that comes first", .op = TN_OP_RMS_NORM, .norm = TN_NORM_GATED_W},
+    {"groups of what was gated", .op = TN_OP_RMS_NORM, .norm = TN_NORM_GATED_W, .features = TN_HAS_GROUPS},
+    {"a gate in f32", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W_GATED_F32},
     {"softmax router", .op = TN_OP_MOE_ROUTE},
     {"sparsemixer", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SPARSEMIXER},
     {"sparsemixer in f32", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SPARSEMIXER, .features = TN_HAS_F32_ROUTER,
@@ -229,8 +236,6 @@ static const struct {
      0,
      "at least 0.001"},
     {{.op = TN_OP_GATED_DELTA_RULE, .features = TN_HAS_CHANNEL_DECAY}, 0, "decay for each channel"},
-    {{.op = TN_OP_RMS_NORM, .norm = TN_NORM_W, .features = TN_HAS_GROUPS}, 0, "by groups of a row"},
-    {{.op = TN_OP_RMS_NORM, .norm = TN_NORM_GATED_W}, 0, "norm: gated_w is not there yet"},
     {{.op = TN_OP_SELECTIVE_SCAN}, 0, "SELECTIVE_SCAN is not there yet"},
 };
 enum { DECLINED = sizeof declined / sizeof *declined };
