@@ -1,14 +1,14 @@
-/* GATED_DELTA_RULE on the NPU, many tokens: chunks as products of matrices, with c_i the sum of g up to token i of a
- * chunk, M the state before it and R what its tokens write, rows d_i (core/eager/delta_rule.c):
+/* GATED_DELTA_RULE and SELECTIVE_SCAN on the NPU, many tokens: chunks as products of matrices, with c_i the sum of g up
+ * to token i of a chunk, M the state before it and R what its tokens write, rows d_i (core/eager/delta_rule.c):
  *
  *     (1 + A) R = beta (V - e^c K M),  A_ij = beta_i e^{c_i - c_j} (k_i k_j) for j < i,
  *     O = e^c Q M + S R,               S_ij = e^{c_i - c_j} (q_i k_j) for j <= i,
  *     M = e^{c_n} M + (e^{c_n - c_j} k_j)^T R.
  *
- * A, its inverse and S are made for all chunks at once, what has M in it from chunk to chunk. Each difference c_i - c_j
- * is a sum of the g between them, as good as those are: differences of sums would not be. The inverse grows from blocks
- * of one to the whole, by (1 + A)^-1 = (X 0; -Y C X, Y) where the blocks are (X^-1 0; C Y^-1): no larger numbers than
- * those of the inverse itself come up, as they would in powers of A. */
+ * and in a scan R = V. A, its inverse and S are made for all chunks at once, what has M in it from chunk to chunk. Each
+ * difference c_i - c_j is a sum of the g between them, as good as those are: differences of sums would not be. The
+ * inverse grows from blocks of one to the whole, by (1 + A)^-1 = (X 0; -Y C X, Y) where the blocks are (X^-1 0; C
+ * Y^-1): no larger numbers than those of the inverse itself come up, as they would in powers of A. */
 #include "delta_rule.h"
 #include "operators.h"
 
@@ -33,12 +33,13 @@ static chunks_work chunks_take(npu_run *r, const delta_tokens *t)
     w.below = npu_take_2d(r, TN_F32, c, c);
     w.from = npu_take_2d(r, TN_F32, c, c);
     w.until = npu_take_2d(r, TN_F32, c, c);
-    w.kk = npu_take_3d(r, TN_F32, hn, c, c);
-    w.s = npu_take_like(r, TN_F32, w.kk);
-    w.between = npu_take_like(r, TN_F32, w.kk);
+    w.s = npu_take_3d(r, TN_F32, hn, c, c);
+    w.between = npu_take_like(r, TN_F32, w.s);
+    w.kk = npu_take_3d(r, TN_F32, t->adds ? 0 : hn, c, c);
     w.inverse = npu_take_like(r, TN_F32, w.kk);
     w.sum = npu_take_3d(r, TN_F32, hn, 1, c);
-    w.x = npu_take(r, TN_F32, 1, &(int64_t){hn * c * c / 4});
+    int64_t quarter = tn_tensor_count(&w.kk) / 4;
+    w.x = npu_take(r, TN_F32, 1, &quarter);
     w.y = npu_take_like(r, TN_F32, w.x);
     w.c = npu_take_like(r, TN_F32, w.x);
     w.cx = npu_take_like(r, TN_F32, w.x);
@@ -52,26 +53,30 @@ static chunks_work chunks_take(npu_run *r, const delta_tokens *t)
 
 /* ---- all chunks at once ---------------------------------------------------------------------------------------- */
 
-/* The constant matrices, which lie side by side. */
-static void put_constants(npu_run *r, const chunks_work *w)
+/* The constant matrices: where the device keeps them for all layers, or in scratch. */
+static void put_constants(npu_run *r, chunks_work *w)
 {
     int64_t c = w->chunk;
     size_t bytes = (size_t)(c * c) * sizeof(float);
-    float *matrix = r->measuring ? NULL : malloc(bytes);
-    const tn_tensor *to[] = {&w->below, &w->from, &w->until};
-    if (!matrix) {
-        if (!r->measuring)
-            npu_no_memory(r);
+    float *matrices = malloc(3 * bytes);
+    tn_tensor *to[] = {&w->below, &w->from, &w->until};
+    if (!matrices) {
+        npu_no_memory(r);
         return;
     }
-    for (int m = 0; m < 3; m++) {
-        for (int64_t i = 0; i < c * c; i++) {
-            int64_t row = i / c, column = i % c;
-            matrix[i] = (m == 0 ? row > column : m == 1 ? row < column : row <= column) ? 1 : 0;
-        }
-        npu_put(r, to[m]->data, matrix, bytes);
+    for (int64_t i = 0; i < c * c; i++) {
+        int64_t row = i / c, column = i % c;
+        matrices[i] = row > column ? 1 : 0;
+        matrices[c * c + i] = row < column ? 1 : 0;
+        matrices[2 * c * c + i] = row <= column ? 1 : 0;
     }
-    free(matrix);
+    char *kept = npu_mask_of(r, matrices, 3 * bytes);
+    for (int m = 0; m < 3; m++)
+        if (kept)
+            to[m]->data = kept + (size_t)m * bytes;
+        else
+            npu_put(r, to[m]->data, matrices + m * c * c, bytes);
+    free(matrices);
 }
 
 /* [h,P,W] as [h n,C,W]. */
@@ -102,11 +107,13 @@ static void find_products(npu_run *r, const delta_tokens *t, const chunks_work *
     tn_tensor q = by_chunk(w, &t->q), k = by_chunk(w, &t->k), beta = by_chunk(w, &t->beta);
     tn_tensor columns = npu_transposed(k), decay = npu_transposed(w->between);
     tn_tensor until = npu_transposed(w->until);
-    npu_batch_matmul(r, k, columns, w->kk);
-    npu_multiply(r, w->kk, decay, w->kk);
-    npu_multiply(r, w->kk, w->below, w->kk);
-    npu_multiply(r, w->kk, beta, w->kk);
-    npu_multiply_number(r, w->kk, -1, w->kk);
+    if (!t->adds) {
+        npu_batch_matmul(r, k, columns, w->kk);
+        npu_multiply(r, w->kk, decay, w->kk);
+        npu_multiply(r, w->kk, w->below, w->kk);
+        npu_multiply(r, w->kk, beta, w->kk);
+        npu_multiply_number(r, w->kk, -1, w->kk);
+    }
     npu_batch_matmul(r, q, columns, w->s);
     npu_multiply(r, w->s, decay, w->s);
     npu_multiply(r, w->s, until, w->s);
@@ -176,18 +183,21 @@ static void run_chunk(npu_run *r, const delta_tokens *t, const chunks_work *w, i
     tn_tensor beta = npu_narrow(t->beta, 1, i * c, c), row = chunk_of(w, &w->sum, i);
     tn_tensor decay = npu_transposed(row), all = npu_part(row, c - 1, 1, 1);
     tn_tensor inverse = chunk_of(w, &w->inverse, i), s = chunk_of(w, &w->s, i), late = chunk_of(w, &w->late, i);
-    npu_batch_matmul(r, k, t->state, w->seen);
-    npu_multiply(r, w->seen, decay, w->seen);
-    npu_add(r, v, w->seen, -1, v);
-    npu_multiply(r, v, beta, v);
-    npu_batch_matmul(r, inverse, v, w->written);
+    tn_tensor written = t->adds ? v : w->written;
+    if (!t->adds) {
+        npu_batch_matmul(r, k, t->state, w->seen);
+        npu_multiply(r, w->seen, decay, w->seen);
+        npu_add(r, v, w->seen, -1, v);
+        npu_multiply(r, v, beta, v);
+        npu_batch_matmul(r, inverse, v, written);
+    }
     npu_batch_matmul(r, q, t->state, w->seen);
     npu_multiply(r, w->seen, decay, o);
-    npu_batch_matmul(r, s, w->written, w->seen);
+    npu_batch_matmul(r, s, written, w->seen);
     npu_add(r, o, w->seen, 1, o);
     npu_multiply(r, k, late, w->keys);
     tn_tensor columns = npu_transposed(w->keys);
-    npu_batch_matmul(r, columns, w->written, w->part);
+    npu_batch_matmul(r, columns, written, w->part);
     npu_multiply(r, t->state, all, t->state);
     npu_add(r, t->state, w->part, 1, t->state);
 }
@@ -200,7 +210,8 @@ void delta_rule_chunks(npu_run *r, const delta_tokens *t)
     put_constants(r, &w);
     find_decays(r, t, &w);
     find_products(r, t, &w);
-    invert(r, &w);
+    if (!t->adds)
+        invert(r, &w);
     tn_tensor late = npu_part(w.between, w.chunk - 1, 1, 1);
     npu_copy(r, late, w.late);
     for (int64_t i = 0; i * w.chunk < t->count; i++)

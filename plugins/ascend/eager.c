@@ -3,15 +3,33 @@
 #include "queue.h"
 
 static const ascend_operation *const table[] = {
-    &ascend_embedding,  &ascend_add,          &ascend_glu,
-    &ascend_act,        &ascend_scale,        &ascend_copy,
-    &ascend_row_scale,  &ascend_linear,       &ascend_rms_norm,
-    &ascend_rope,       &ascend_cache_append, &ascend_attention,
-    &ascend_moe_route,  &ascend_moe_experts,  &ascend_grouped_matmul,
-    &ascend_layer_norm, &ascend_softcap,      &ascend_embedding_bag,
-    &ascend_clamp,      &ascend_short_conv,   &ascend_gated_delta_rule,
-    &ascend_stream_mix, &ascend_stream_add,   &ascend_stream_mean,
-    &ascend_rms_match,  &ascend_choose_keys,
+    &ascend_embedding,
+    &ascend_add,
+    &ascend_glu,
+    &ascend_act,
+    &ascend_scale,
+    &ascend_copy,
+    &ascend_row_scale,
+    &ascend_linear,
+    &ascend_rms_norm,
+    &ascend_rope,
+    &ascend_cache_append,
+    &ascend_attention,
+    &ascend_moe_route,
+    &ascend_moe_experts,
+    &ascend_grouped_matmul,
+    &ascend_layer_norm,
+    &ascend_softcap,
+    &ascend_embedding_bag,
+    &ascend_clamp,
+    &ascend_short_conv,
+    &ascend_gated_delta_rule,
+    &ascend_stream_mix,
+    &ascend_stream_add,
+    &ascend_stream_mean,
+    &ascend_rms_match,
+    &ascend_selective_scan,
+    &ascend_choose_keys,
 };
 
 static const ascend_operation *find(tn_op op)
@@ -37,7 +55,7 @@ static tn_status small_supports(const tn_site *site, tn_error *err)
                        tn_dtype_name(dtype), npu_soc());
     bool leans = site->op == TN_OP_ATTENTION && (site->features & TN_HAS_ALIBI);
     if (site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL || site->op == TN_OP_GATED_DELTA_RULE ||
-        site->op == TN_OP_CHOOSE_KEYS || leans)
+        site->op == TN_OP_SELECTIVE_SCAN || site->op == TN_OP_CHOOSE_KEYS || leans)
         return tn_fail(err, TN_DECLINED, "npu", "%s has not the operators for it", npu_soc());
     return TN_OK;
 }

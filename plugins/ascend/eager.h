@@ -21,8 +21,8 @@ typedef struct ascend_operation {
 extern const ascend_operation ascend_embedding, ascend_add, ascend_glu, ascend_act, ascend_scale, ascend_copy,
     ascend_row_scale, ascend_linear, ascend_rms_norm, ascend_rope, ascend_cache_append, ascend_attention,
     ascend_moe_route, ascend_moe_experts, ascend_grouped_matmul, ascend_layer_norm, ascend_softcap,
-    ascend_embedding_bag, ascend_clamp, ascend_short_conv, ascend_gated_delta_rule, ascend_choose_keys,
-    ascend_stream_mix, ascend_stream_add, ascend_stream_mean, ascend_rms_match;
+    ascend_embedding_bag, ascend_clamp, ascend_short_conv, ascend_gated_delta_rule, ascend_selective_scan,
+    ascend_choose_keys, ascend_stream_mix, ascend_stream_add, ascend_stream_mean, ascend_rms_match;
 
 /* eager.c: what the device answers with. */
 tn_status eager_supports(const tn_site *site, tn_error *err);

@@ -487,6 +487,7 @@ START_TEST(what_has_none_is_declined)
         const char *what;
     } none[] = {
         {{.op = TN_OP_COPY}, "the gradients of COPY"},
+        {{.op = TN_OP_SELECTIVE_SCAN}, "the gradients of SELECTIVE_SCAN"},
         {{.op = TN_OP_ACT, .act = TN_ACT_XIELU}, "the gradients of xielu"},
         {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SPARSEMIXER}, "the gradients of sparsemixer"},
         {{.op = TN_OP_ATTENTION, .features = TN_HAS_ALIBI}, "the gradients of attention with ALiBi"},

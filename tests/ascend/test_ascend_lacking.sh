@@ -40,6 +40,8 @@ declined aclnnSqrt gemma3n_text
 declined aclnnExp qwen3_next
 declined aclnnRsqrt qwen3_next
 declined aclnnSoftplus qwen3_next
+declined aclnnExp mamba2
+declined aclnnSoftplus mamba2
 declined aclnnTanh apertus
 declined aclnnGtScalar phimoe
 declined aclnnIndexAdd deepseek_v32

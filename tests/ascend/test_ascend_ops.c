@@ -235,8 +235,6 @@ static const struct {
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3},
      0,
      "at least 0.001"},
-    {{.op = TN_OP_GATED_DELTA_RULE, .features = TN_HAS_CHANNEL_DECAY}, 0, "decay for each channel"},
-    {{.op = TN_OP_SELECTIVE_SCAN}, 0, "SELECTIVE_SCAN is not there yet"},
 };
 enum { DECLINED = sizeof declined / sizeof *declined };
 

@@ -202,7 +202,7 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 static double ulps_of(tn_op op, tn_dtype dtype)
 {
-    if (op == TN_OP_GATED_DELTA_RULE)
+    if (op == TN_OP_GATED_DELTA_RULE || op == TN_OP_SELECTIVE_SCAN)
         return dtype == TN_F32 ? 1024 : 8;
     return dtype == TN_F32 ? 16 : 4;
 }
@@ -244,16 +244,30 @@ START_TEST(filters_are_right)
 }
 END_TEST
 
-START_TEST(delta_rules_are_right)
+/* Sites of an operation with these features, with heads in groups, and alone. */
+static void compare_heads(tn_op op, tn_dtype dtype, uint64_t features)
 {
     static const int64_t heads[][2] = {{2, 6}, {3, 3}, {1, 2}};
     for (int i = 0; i < 3; i++) {
-        tn_site site = draw_site_plain(TN_OP_GATED_DELTA_RULE);
-        site.meaning[TN_AXIS_DTYPE] = dtypes[_i];
+        tn_site site = draw_site_plain(op);
+        site.meaning[TN_AXIS_DTYPE] = dtype;
         site.dim[TN_DIM_Q_HEADS] = heads[i][0];
         site.dim[TN_DIM_KV_HEADS] = heads[i][1];
+        draw_site_add(&site, features);
         compare_cases(&site);
     }
+}
+
+START_TEST(delta_rules_are_right)
+{
+    compare_heads(TN_OP_GATED_DELTA_RULE, dtypes[_i % 3], _i < 3 ? 0 : TN_HAS_CHANNEL_DECAY);
+}
+END_TEST
+
+START_TEST(scans_are_right)
+{
+    static const uint64_t features[] = {0, TN_HAS_STEP_LIMITS | TN_HAS_F32_RESULT};
+    compare_heads(TN_OP_SELECTIVE_SCAN, dtypes[_i % 3], features[_i / 3]);
 }
 END_TEST
 
@@ -399,7 +413,8 @@ static void add_tests(void)
     tcase_add_loop_test(tc, steps_are_right, 0, 3 * STEPS);
     tcase_add_loop_test(tc, steps_at_the_ends, 0, 3 * STEPS);
     tcase_add_loop_test(tc, filters_are_right, 0, 3);
-    tcase_add_loop_test(tc, delta_rules_are_right, 0, 3);
+    tcase_add_loop_test(tc, delta_rules_are_right, 0, 6);
+    tcase_add_loop_test(tc, scans_are_right, 0, 6);
     tcase_add_loop_test(tc, keys_are_chosen, 0, 3);
     tcase_add_loop_test(tc, delta_rules_at_the_ends, 0, 3);
     tcase_add_loop_test(tc, layer_norms_are_right, 0, 3);
