@@ -188,16 +188,16 @@ typedef struct value_job {
     weight w;
     char *to;
     tn_dtype dtype;
+    int64_t first, columns;
 } value_job;
 
 static void value_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const value_job *job = ctx;
-    int64_t columns = job->w.codes->shape[1];
     (void)thread;
     for (int64_t row = begin; row < end; row++)
-        weight_read(&job->w, row, 0, columns, job->dtype,
-                    job->to + (size_t)(row * columns) * tn_dtype_size(job->dtype));
+        weight_read(&job->w, row, job->first, job->columns, job->dtype,
+                    job->to + (size_t)(row * job->columns) * tn_dtype_size(job->dtype));
 }
 
 static const tn_tensor *or_null(const tn_tensor *t)
@@ -205,16 +205,22 @@ static const tn_tensor *or_null(const tn_tensor *t)
     return t->dtype ? t : NULL;
 }
 
-/* Copies the values of t into the device's memory. */
-static bool place_values(graph_builder *b, const char *name, tn_dtype dtype, const shards_parts *parts, tn_tensor *t)
+static weight weight_with(const tn_tensor *t, const shards_parts *parts)
 {
+    return weight_make(t, or_null(&parts->scale), or_null(&parts->zero), or_null(&parts->group));
+}
+
+/* Copies the values of t's columns [first, first + columns) into the device's memory. */
+static bool place_values(graph_builder *b, const char *name, tn_dtype dtype, const shards_parts *parts, int64_t first,
+                         int64_t columns, tn_tensor *t)
+{
+    const int64_t shape[2] = {t->shape[0], columns};
     placing p;
-    if (!placing_begin(b, name, (size_t)tn_tensor_count(t) * tn_dtype_size(dtype), &p))
+    if (!placing_begin(b, name, (size_t)(shape[0] * columns) * tn_dtype_size(dtype), &p))
         return false;
-    value_job job = {weight_make(t, or_null(&parts->scale), or_null(&parts->zero), or_null(&parts->group)), p.host,
-                     dtype};
-    tn_parallel_for(t->shape[0], 1 + (1 << 16) / (t->shape[1] + 1), value_rows, &job);
-    *t = tn_tensor_dense(p.memory, dtype, 2, t->shape);
+    value_job job = {weight_with(t, parts), p.host, dtype, first, columns};
+    tn_parallel_for(shape[0], 1 + (1 << 16) / (columns + 1), value_rows, &job);
+    *t = tn_tensor_dense(p.memory, dtype, 2, shape);
     return placing_end(b, &p);
 }
 
@@ -227,7 +233,7 @@ static bool place_quantised(graph_builder *b, const char *name, const build_form
                    "is quantised (%s) and has its dimensions changed over; use the plain checkpoint",
                    tn_dtype_name(t->dtype));
     else if (b->dequantise || form->dtype)
-        place_values(b, name, form->dtype ? form->dtype : b->dtype, &parts, t);
+        place_values(b, name, form->dtype ? form->dtype : b->dtype, &parts, 0, t->shape[1], t);
     else if (!b->device->ops->host_memory)
         build_fail(b, TN_E_INPUT, name, "is quantised (%s), which device '%s' cannot take; open it with --dequantise",
                    tn_dtype_name(t->dtype), b->device->ops->name);
@@ -290,6 +296,24 @@ static bool bring(graph_builder *b, const char *full, tn_dtype dtype, const buil
     return form->ranges || placing_tensor(b, full, dtype, false, t);
 }
 
+/* In how many columns codes go together, with what belongs to them: 0: nowhere. */
+static int64_t columns_unit(const tn_tensor *t, const shards_parts *parts)
+{
+    int64_t unit = tn_dtype_block_elements(t->dtype), group = weight_with(t, parts).group_columns;
+    const tn_tensor *const beside[] = {&parts->scale, &parts->zero};
+    for (int i = 0; i < 2; i++) {
+        if (t->stride[0] != t->shape[1])
+            return 0;
+        bool by_group = beside[i]->dtype && beside[i]->ndim == 2 && beside[i]->shape[1] > 1;
+        if (by_group && (beside[i]->stride[0] != beside[i]->shape[1] || tn_dtype_block_elements(beside[i]->dtype) > 1))
+            return 0;
+        if (by_group && !parts->group.dtype)
+            while (unit % group) /* the blocks that groups end with                                   */
+                unit += tn_dtype_block_elements(t->dtype);
+    }
+    return unit;
+}
+
 int64_t build_ranges_rows(const build_ranges *ranges)
 {
     int64_t rows = 0;
@@ -298,12 +322,48 @@ int64_t build_ranges_rows(const build_ranges *ranges)
     return rows;
 }
 
-static bool take_ranges(graph_builder *b, const char *full, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t)
+int64_t build_columns_unit(graph_builder *b, const graph_module *module, const char *name)
+{
+    char full[NAME_SIZE];
+    tn_tensor t;
+    if (!build_find(b, module, name, full, sizeof full, &t) || !is_quantised(&t) || b->dequantise)
+        return 1;
+    const shards_parts parts = shards_parts_of(b->weights, full);
+    return columns_unit(&t, &parts);
+}
+
+/* Columns of codes with what belongs to them, where they begin and end with blocks and groups; else their values. */
+static bool take_columns(graph_builder *b, const char *full, const build_form *form, tn_tensor *t)
+{
+    shards_parts parts = shards_parts_of(b->weights, full);
+    const struct build_range *own = &form->ranges->at[0];
+    int64_t all = t->shape[1], unit = columns_unit(t, &parts), group = weight_with(t, &parts).group_columns;
+    if (form->dtype || b->dequantise || unit == 0 || own->first % unit ||
+        (own->rows % unit && own->first + own->rows != all))
+        return place_values(b, full, form->dtype ? form->dtype : b->dtype, &parts, own->first, own->rows, t);
+    tn_tensor *const beside[] = {&parts.scale, &parts.zero};
+    const build_ranges groups = {1, {{own->first / group, (own->rows + group - 1) / group}}};
+    for (int i = 0; i < 2 && !parts.group.dtype; i++)
+        if (beside[i]->dtype && beside[i]->shape[1] > 1 &&
+            !placing_ranges(b, full, beside[i]->dtype, &groups, 1, beside[i]))
+            return false;
+    if (parts.group.dtype) {
+        parts.group.data = (int32_t *)parts.group.data + own->first;
+        parts.group.shape[0] = own->rows;
+    }
+    if (!placing_ranges(b, full, t->dtype, form->ranges, 1, t))
+        return false;
+    remember(b, t->data, &parts);
+    return b->status == TN_OK;
+}
+
+static bool take_ranges(graph_builder *b, const char *full, tn_dtype dtype, const build_form *form, tn_tensor *t)
 {
     const shards_parts parts = parts_of(b, t);
+    const build_ranges *ranges = form->ranges;
     bool beside = has_beside(&parts);
     if (!is_quantised(t) || (!beside && ranges->count > 1))
-        return placing_ranges(b, full, is_quantised(t) ? t->dtype : dtype, ranges, t);
+        return placing_ranges(b, full, is_quantised(t) ? t->dtype : dtype, ranges, form->dim, t);
     if (ranges->count > 1) {
         build_fail(
             b, TN_E_INPUT, full,
@@ -328,7 +388,10 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     placing_mark(b, full, form, out);
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
-    else if (!bring(b, full, dtype, form, out) || (form->ranges && !take_ranges(b, full, dtype, form->ranges, out)))
+    else if (form->ranges && form->dim > 0 && is_quantised(out) && !form->turned) {
+        if (!take_columns(b, full, form, out))
+            return false;
+    } else if (!bring(b, full, dtype, form, out) || (form->ranges && !take_ranges(b, full, dtype, form, out)))
         return false;
     if ((const char *)out->data < (const char *)file || (const char *)out->data >= (const char *)file + bytes)
         mapped_forget(file, bytes); /* all of it was copied                                              */

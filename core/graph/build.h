@@ -47,6 +47,7 @@ typedef struct graph_builder {
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
     struct group *group;       /* the ranks that parts are cut over, or NULL                                 */
+    struct group *sums;        /* the ranks that add up what each half of a layer gives, or NULL             */
     struct group *stages;      /* the ranks that layers are dealt out to, or NULL                            */
     bool staged, elsewhere;    /* what is built now is of a layer that is dealt out; to another rank         */
     bool dequantise;           /* quantised weights are copied as values of dtype                           */
@@ -84,7 +85,7 @@ bool build_number(graph_builder *b, graph_module *module, const char *name, int3
 /* Does the device perform the step in the model's dtype? For what a model may do without. */
 bool build_performs(const graph_builder *b, tn_op op);
 
-/* Some of the first dimension of a tensor (once it is turned), one range behind the other. */
+/* Some of one dimension of a tensor (once it is turned), one range behind the other. */
 enum { BUILD_RANGES = 3 };
 typedef struct build_ranges {
     int32_t count;
@@ -97,16 +98,21 @@ int64_t build_ranges_rows(const build_ranges *ranges);
 /* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's); with its last two dimensions
  * changed over: the file has them in the other order, shape is that of the result; or, before that, seen with other
  * dimensions than those of the file, which are file (NULL: they are the same). shape is that of the file's whole, also
- * where only ranges of it are taken. */
+ * where only ranges of its dimension dim are taken. */
 typedef struct build_form {
     tn_dtype dtype;
     bool turned;
     int32_t file_ndim;
     const int64_t *file;
     const build_ranges *ranges;
+    int32_t dim;
 } build_form;
 bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                      const build_form *form, tn_tensor *out);
+
+/* In how many columns the matrix "<module path>.<name>" may be cut, so that codes stay what they are: 1 where it has
+ * none, 0 where they do not. */
+int64_t build_columns_unit(graph_builder *b, const graph_module *module, const char *name);
 
 /* A row of numbers that no file has, in a dtype of its own, in the device's memory. */
 bool build_values(graph_builder *b, tn_dtype dtype, int64_t count, const float *values, tn_tensor *out);

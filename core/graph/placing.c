@@ -192,30 +192,50 @@ bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool cop
     return placing_end(b, &p);
 }
 
-bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t)
+/* Ranges of each of some blocks, which are what is before the dimension that they are of. */
+typedef struct range_job {
+    const build_ranges *ranges;
+    convert_job whole;
+    int64_t width, from, to; /* elements of a row of that dimension; rows of a block: of the file's, of the result's */
+} range_job;
+
+static void take_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    int64_t rows = build_ranges_rows(ranges), width = t->shape[0] > 0 ? tn_tensor_count(t) / t->shape[0] : 0, at = 0;
-    size_t from = tn_dtype_bytes(t->dtype, width), to = tn_dtype_bytes(dtype, width);
-    const char *file = t->data;
+    const range_job *j = ctx;
+    tn_dtype from = j->whole.from, to = j->whole.to;
+    for (int64_t block = begin; block < end; block++)
+        for (int64_t i = 0, at = block * j->to; i < j->ranges->count; at += j->ranges->at[i++].rows) {
+            const struct build_range *range = &j->ranges->at[i];
+            convert_job piece = {j->whole.src + tn_dtype_bytes(from, (block * j->from + range->first) * j->width),
+                                 j->whole.dst + tn_dtype_bytes(to, at * j->width), from, to};
+            if (from == to)
+                memcpy(piece.dst, piece.src, tn_dtype_bytes(to, range->rows * j->width));
+            else
+                convert_piece(&piece, 0, range->rows * j->width, thread);
+        }
+}
+
+bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, int32_t dim,
+                    tn_tensor *t)
+{
+    int64_t blocks = 1;
+    range_job job = {ranges, {t->data, NULL, t->dtype, dtype}, 1, t->shape[dim], build_ranges_rows(ranges)};
     placing p;
-    t->shape[0] = rows;
-    if (ranges->count == 1) {
-        t->data = (char *)t->data + (size_t)ranges->at[0].first * from;
+    for (int32_t d = 0; d < t->ndim; d++) {
+        blocks *= d < dim ? t->shape[d] : 1;
+        job.width *= d > dim ? t->shape[d] : 1;
+    }
+    t->shape[dim] = job.to;
+    if (ranges->count == 1 && blocks == 1) {
+        t->data = (char *)t->data + tn_dtype_bytes(t->dtype, ranges->at[0].first * job.width);
         return placing_tensor(b, name, dtype, false, t);
     }
-    if (!placing_begin(b, name, (size_t)rows * to, &p))
+    if (!placing_begin(b, name, tn_dtype_bytes(dtype, tn_tensor_count(t)), &p))
         return false;
-    for (int32_t i = 0; i < ranges->count; i++) {
-        const struct build_range *range = &ranges->at[i];
-        convert_job job = {file + (size_t)range->first * from, (char *)p.host + (size_t)at * to, t->dtype, dtype};
-        if (t->dtype == dtype)
-            memcpy(job.dst, job.src, (size_t)range->rows * to);
-        else
-            tn_parallel_for(range->rows * width, 16 * CONVERT_BLOCK, convert_piece, &job);
-        at += range->rows;
-    }
-    t->data = p.memory;
-    t->dtype = dtype;
+    job.whole.dst = p.host;
+    tn_parallel_for(blocks, 1 + 16 * CONVERT_BLOCK / (job.to * job.width + 1), take_blocks, &job);
+    const tn_tensor whole = *t;
+    *t = tn_tensor_dense(p.memory, dtype, whole.ndim, whole.shape);
     return placing_end(b, &p);
 }
 
@@ -231,7 +251,7 @@ void placing_mark(graph_builder *b, const char *name, const build_form *form, co
     mark(b, &parts.scale);
     mark(b, &parts.zero);
     mark(b, &parts.group);
-    if (!form->ranges || form->turned || form->dtype || b->dequantise) {
+    if (!form->ranges || form->dim > 0 || form->turned || form->dtype || b->dequantise) {
         mark(b, t);
         return;
     }

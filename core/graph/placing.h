@@ -19,8 +19,9 @@ bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool cop
 /* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
 bool placing_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t);
 
-/* The same of some ranges of its first dimension, which become one tensor. */
-bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, tn_tensor *t);
+/* The same of some ranges of its dimension dim, which become one tensor. */
+bool placing_ranges(graph_builder *b, const char *name, tn_dtype dtype, const build_ranges *ranges, int32_t dim,
+                    tn_tensor *t);
 
 /* Notes which bytes of the file's tensor called name will be read for form, with what tells how it is quantised. */
 void placing_mark(graph_builder *b, const char *name, const build_form *form, const tn_tensor *t);

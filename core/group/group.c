@@ -130,6 +130,12 @@ void group_expect_join(group *g, const tn_tensor *whole)
     g->expected.gathered += (int64_t)tn_dtype_bytes(whole->dtype, tn_tensor_count(whole));
 }
 
+void group_expect_all(group *g, const tn_tensor *part)
+{
+    g->expected.gathers++;
+    g->expected.gathered += g->end.ranks * (int64_t)tn_dtype_bytes(part->dtype, tn_tensor_count(part));
+}
+
 void group_expect_pass(group *g, size_t bytes)
 {
     g->expected.passes++;
@@ -166,18 +172,24 @@ tn_status group_pass(group *g, int32_t from, int32_t to, void *data, size_t byte
     return status;
 }
 
-tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err)
+tn_status group_all(group *g, const void *own, size_t size, const char **all, tn_error *err)
 {
-    size_t bytes = size * (size_t)g->end.ranks;
-    tn_status status = reserve(g, bytes, err);
+    tn_status status = reserve(g, size * (size_t)g->end.ranks, err);
     for (int32_t r = 0; r < g->end.ranks; r++)
         g->bytes[r] = (int64_t)size;
     if (status != TN_OK)
         return status;
     memcpy(g->buffer + size * (size_t)g->end.rank, own, size);
-    status = gather(g, err);
+    *all = g->buffer;
+    return gather(g, err);
+}
+
+tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err)
+{
+    const char *side_by_side;
+    tn_status status = group_all(g, own, size, &side_by_side, err);
     if (status == TN_OK)
-        memcpy(all, g->buffer, bytes);
+        memcpy(all, side_by_side, size * (size_t)g->end.ranks);
     return status;
 }
 

@@ -44,11 +44,15 @@ tn_status group_pass(group *g, int32_t from, int32_t to, void *data, size_t byte
 /* Rank 0's bytes, for all; idle as tn_group.tell has it. */
 tn_status group_tell(group *g, void *data, size_t bytes, bool idle, tn_error *err);
 
-/* What group_join and group_join_rows of whole, and group_pass, will do. */
+/* What group_join and group_join_rows of whole, group_all of part, and group_pass, will do. */
 void group_expect_join(group *g, const tn_tensor *whole);
+void group_expect_all(group *g, const tn_tensor *part);
 void group_expect_pass(group *g, size_t bytes);
 
-/* size bytes of every rank, side by side in all [ranks * size]. */
+/* size bytes of every rank, side by side; *all is the group's, until the next call. */
+tn_status group_all(group *g, const void *own, size_t size, const char **all, tn_error *err);
+
+/* The same, in all [ranks * size]. */
 tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_error *err);
 
 /* The outcome of every rank becomes that of all: status where it is a failure, else that of the first rank that failed,

@@ -142,7 +142,9 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
 static void build_head(graph_builder *b, graph_module *head, const decoder_spec *s, const tn_tensor *weight, decoder *d)
 {
     struct group *parts = b->group;
-    b->group = b->stages ? b->stages : b->group; /* all ranks go on with it behind the last layer              */
+    b->group = b->stages ? b->stages
+               : b->sums ? b->sums
+                         : b->group; /* all ranks go on with it behind the last layer              */
     const parts_share share = parts_share_of(b, s->vocab, parts_unit(b, s->vocab));
     b->group = parts;
     const build_ranges *some = share.cut.group ? &share.ranges : NULL;
@@ -197,7 +199,7 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
 static void own_heads(const graph_builder *b, const decoder_spec *s, parts_rope_spec *site)
 {
     gqa_spec like = s->layer.attention;
-    if (!b->group || s->layer.mixer || !like.heads || !site->kv_heads)
+    if ((!b->group && !b->sums) || s->layer.mixer || !like.heads || !site->kv_heads)
         return;
     like.heads = site->heads;
     like.kv_heads = site->kv_heads;

@@ -43,7 +43,7 @@ static parts_share key_heads(const graph_builder *b, const gqa_spec *spec)
                  spec->heads % spec->kv_heads;
     if (whole)
         return (parts_share){0};
-    return parts_share_of(b, spec->kv_heads, 1);
+    return parts_inner_of(b, spec->kv_heads, 1);
 }
 
 /* Rows of a projection that has so many for each key head. */
@@ -130,8 +130,11 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
     int64_t hidden = spec->hidden, q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
     int64_t values = spec->kv_heads * value_dim(spec);
     const parts_share keys = key_heads(b, spec);
+    parts_share back = {0};
     if (keys.cut.group) {
-        out->cut = rows_of(&keys, spec->heads / spec->kv_heads * value_dim(spec)).cut;
+        const parts_share own = rows_of(&keys, spec->heads / spec->kv_heads * value_dim(spec));
+        back = parts_back_of(b, &own);
+        out->cut = back.adds ? (graph_cut){0} : own.cut;
         build_own_projections(b, m, spec, n, &keys, out);
     } else if (spec->fused) {
         out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL);
@@ -142,8 +145,9 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
         if (!spec->borrows && !spec->k_is_v)
             out->v = parts_linear_of(spec->linear, b, m, n->v, hidden, values, spec->qkv_bias, NULL);
     }
-    out->o = parts_linear_of(spec->linear, b, m, n->o, spec->heads * value_dim(spec), spec->out ? spec->out : hidden,
-                             spec->o_bias, NULL);
+    int64_t in = spec->heads * value_dim(spec), o = spec->out ? spec->out : hidden;
+    out->o = back.adds ? parts_linear_share(spec->linear, b, m, n->o, in, o, spec->o_bias, NULL, &back)
+                       : parts_linear_of(spec->linear, b, m, n->o, in, o, spec->o_bias, NULL);
     const int64_t widths[3] = {q, kv, values};
     for (int i = 0; spec->adapters && i < 3; i++)
         adapter_build(b, m, spec->adapters[i], spec->adapter, hidden, spec->adapter_rank, widths[i], &out->adapters[i]);

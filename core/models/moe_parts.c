@@ -1,6 +1,8 @@
 /* A block of experts: router, experts, the shared expert, and the site of all of them together. */
 #include "models/moe_parts.h"
 
+#include "group/group.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,19 +99,48 @@ graph_site *moe_parts_router(graph_builder *b, graph_module *parent, const moe_p
 
 /* ---- the experts --------------------------------------------------------------------------------- */
 
-/* One of the two stacks, [E,out,in] or, where columns is set, [E,in,out]; turned: the file has the other order. */
-static bool read_stack(graph_builder *b, graph_module *m, const moe_parts_spec *spec, bool down, bool columns,
-                       bool turned, tn_tensor *t)
+/* Which of each expert's inner rows are the rank's, and of the shared expert's, where what they give is added up: of
+ * both, or of neither. What is read is named from the block on. */
+static parts_share inner_share(graph_builder *b, const graph_module *parent, const moe_parts_spec *spec)
 {
+    char name[128];
+    snprintf(name, sizeof name, "%s.0.%s.weight", spec->names->experts, spec->names->down);
+    if (!b->sums || !parent || b->status != TN_OK ||
+        (spec->shared_inter > 0 && !group_cuts(b->sums, spec->shared_inter, parts_unit(b, spec->shared_inter))))
+        return (parts_share){0};
+    return parts_inner_of(b, spec->inter, parts_inner_unit(b, parent, name, spec->inter));
+}
+
+/* Ranges of gates and ups that lie in one matrix. */
+static build_ranges both_of(const parts_share *own, const moe_parts_spec *spec, tn_layout layout)
+{
+    parts_share both = *own;
+    if (layout != TN_LAYOUT_PAIRS_IO) {
+        parts_share_again(&both, spec->inter);
+        return both.ranges;
+    }
+    both.ranges.at[0].first *= 2;
+    both.ranges.at[0].rows *= 2;
+    return both.ranges;
+}
+
+/* One of the two stacks, [E,out,in] or, where columns is set, [E,in,out]; turned: the file has the other order. */
+static bool read_stack(graph_builder *b, graph_module *m, const moe_parts_spec *spec, bool down, tn_layout layout,
+                       bool turned, const parts_share *own, tn_tensor *t)
+{
+    bool columns = layout != TN_LAYOUT_STACKED_OI;
     int64_t out = down ? spec->hidden : 2 * spec->inter, in = down ? spec->inter : spec->hidden;
     const int64_t shape[3] = {spec->experts, columns ? in : out, columns ? out : in};
     const char *name = down ? spec->names->all_down : spec->names->all_gate_up;
-    return build_tensor_as(b, m, name, 3, shape, &(build_form){.turned = turned}, t);
+    const build_ranges some = down ? own->ranges : both_of(own, spec, layout);
+    const build_form form = {.turned = turned, .ranges = own->cut.group ? &some : NULL, .dim = down == columns ? 1 : 2};
+    return build_tensor_as(b, m, name, 3, shape, &form, t);
 }
 
 /* A file turns a stack where its shape is not the module's, which a square one cannot tell: so one of the two may be
  * turned and the other not. */
-static tn_layout read_stacked(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+static tn_layout read_stacked(graph_builder *b, graph_module *m, const moe_parts_spec *spec, const parts_share *own,
+                              graph_site *s)
 {
     tn_layout layout = spec->stacked ? spec->stacked : TN_LAYOUT_STACKED_OI;
     int64_t e = spec->experts, inter = spec->inter, hidden = spec->hidden;
@@ -121,50 +152,58 @@ static tn_layout read_stacked(graph_builder *b, graph_module *m, const moe_parts
     bool turn_down = turns && !build_has_shape(b, m, n->all_down, 3, down_oi);
     if (turn_gate_up && turn_down) {
         layout = TN_LAYOUT_STACKED_IO;
-        columns = true;
         turn_gate_up = turn_down = false;
     }
     tn_tensor gate_up, down;
-    if (!read_stack(b, m, spec, false, columns, turn_gate_up, &gate_up) ||
-        !read_stack(b, m, spec, true, columns, turn_down, &down))
+    if (!read_stack(b, m, spec, false, layout, turn_gate_up, own, &gate_up) ||
+        !read_stack(b, m, spec, true, layout, turn_down, own, &down))
         return layout;
     build_param(b, s, TN_ROLE_GATE_UP, &gate_up, 1);
     build_param(b, s, TN_ROLE_DOWN, &down, 1);
     return layout;
 }
 
-static void read_biases(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+static void read_biases(graph_builder *b, graph_module *m, const moe_parts_spec *spec, const parts_share *own,
+                        tn_layout layout, graph_site *s)
 {
     char name[64];
     tn_tensor gate_up, down;
+    const int64_t shape[2] = {spec->experts, spec->hidden};
+    const build_ranges both = both_of(own, spec, layout);
+    const build_form form = {.ranges = own->cut.group ? &both : NULL, .dim = 1};
     snprintf(name, sizeof name, "%s_bias", spec->names->all_gate_up);
-    if (build_tensor(b, m, name, 2, (int64_t[]){spec->experts, 2 * spec->inter}, &gate_up))
+    if (build_tensor_as(b, m, name, 2, (int64_t[]){spec->experts, 2 * spec->inter}, &form, &gate_up))
         build_param(b, s, TN_ROLE_GATE_UP_BIAS, &gate_up, 1);
     snprintf(name, sizeof name, "%s_bias", spec->names->all_down);
-    if (build_tensor(b, m, name, 2, (int64_t[]){spec->experts, spec->hidden}, &down))
-        build_param(b, s, TN_ROLE_DOWN_BIAS, &down, 1);
+    if (own->cut.group && b->sums->end.rank > 0) {
+        if (parts_zeros(b, shape[0] * shape[1], &down))
+            down = tn_tensor_dense(down.data, down.dtype, 2, shape);
+    } else {
+        build_tensor(b, m, name, 2, shape, &down);
+    }
+    build_param(b, s, TN_ROLE_DOWN_BIAS, &down, 1);
 }
 
 static void read_expert(graph_builder *b, graph_module *m, int64_t expert, const char *projection,
-                        const int64_t shape[2], tn_tensor *t)
+                        const int64_t shape[2], const build_form *form, tn_tensor *t)
 {
     char name[64];
     snprintf(name, sizeof name, "%lld.%s.weight", (long long)expert, projection);
-    build_tensor(b, m, name, 2, shape, t);
+    build_tensor_as(b, m, name, 2, shape, form, t);
 }
 
 /* Gate and up of every expert, in turn, so that they follow one another where the device may read them as one. list
  * receives gates, then ups; one matrix may be both. */
 static void read_pairs(graph_builder *b, graph_module *m, const moe_parts_names *n, const int64_t shape[2],
-                       int64_t experts, tn_tensor *list)
+                       int64_t experts, const build_form *form, tn_tensor *list)
 {
     bool one = strcmp(n->up, n->gate) == 0;
     build_together(b, one ? experts : 2 * experts, shape[0] * shape[1]);
     for (int64_t e = 0; e < experts; e++) {
-        read_expert(b, m, e, n->gate, shape, &list[e]);
+        read_expert(b, m, e, n->gate, shape, form, &list[e]);
         list[experts + e] = list[e];
         if (!one)
-            read_expert(b, m, e, n->up, shape, &list[experts + e]);
+            read_expert(b, m, e, n->up, shape, form, &list[experts + e]);
     }
     build_together(b, 0, 0);
 }
@@ -180,8 +219,11 @@ static void refuse_more(graph_builder *b, graph_module *m, const moe_parts_spec 
                    (long long)spec->experts);
 }
 
-static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *spec, const parts_share *own,
+                      graph_site *s)
 {
+    const build_ranges *some = own->cut.group ? &own->ranges : NULL;
+    const build_form rows = {.ranges = some}, columns = {.ranges = some, .dim = 1};
     const moe_parts_names *n = spec->names;
     int64_t in[2] = {spec->inter, spec->hidden}, out[2] = {spec->hidden, spec->inter}, count = spec->experts;
     tn_tensor *list = b->status == TN_OK ? calloc(2 * (size_t)count, sizeof *list) : NULL;
@@ -190,12 +232,12 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
         return;
     }
     refuse_more(b, m, spec);
-    read_pairs(b, m, n, in, count, list);
+    read_pairs(b, m, n, in, count, &rows, list);
     build_param(b, s, TN_ROLE_GATE, list, count);
     build_param(b, s, TN_ROLE_UP, list + count, count);
     build_together(b, count, out[0] * out[1]);
     for (int64_t e = 0; e < count; e++)
-        read_expert(b, m, e, n->down, out, &list[e]);
+        read_expert(b, m, e, n->down, out, &columns, &list[e]);
     build_together(b, 0, 0);
     build_param(b, s, TN_ROLE_DOWN, list, count);
     free(list);
@@ -306,15 +348,21 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
     graph_module *m = build_module(b, parent, n->experts, n->experts_class);
     graph_site *s = build_site(b, m, TN_OP_MOE_EXPERTS, outer);
     tn_layout layout = TN_LAYOUT_EXPERT_LIST;
+    const parts_share own = inner_share(b, parent, spec);
     if (!s)
         return NULL;
     if (is_stacked(b, m, n))
-        layout = read_stacked(b, m, spec, s);
+        layout = read_stacked(b, m, spec, &own, s);
     else
-        read_list(b, m, spec, s);
+        read_list(b, m, spec, &own, s);
     if (spec->bias)
-        read_biases(b, m, spec, s);
+        read_biases(b, m, spec, &own, layout, s);
     fill_experts(s, spec, layout);
+    if (own.cut.group) {
+        s->site.dim[TN_DIM_INTER] = build_ranges_rows(&own.ranges);
+        parts_add_up(s, &own, outer);
+        return b->status == TN_OK ? s : NULL;
+    }
     cut_experts(b, s, spec, layout);
     if (outer)
         parts_cut(outer, s->cut);
@@ -343,7 +391,7 @@ static void build_shared(graph_builder *b, graph_module *m, const moe_parts_spec
     if (shared->by_parts)
         parts_cut(block, shared->cut);
     block->site.features |= TN_HAS_SHARED_EXPERT | feature(spec->shared_bias, TN_HAS_SHARED_BIAS);
-    block->site.dim[TN_DIM_SHARED_INTER] = spec->shared_inter;
+    block->site.dim[TN_DIM_SHARED_INTER] = shared->site.dim[TN_DIM_INTER];
     block->part[GRAPH_PART_SHARED] = shared;
     if (!n->shared_gate)
         return;
@@ -357,12 +405,18 @@ graph_site *moe_parts_block(graph_builder *b, graph_module *parent, const char *
 {
     graph_module *m = build_module(b, parent, name, spec->names->block_class);
     graph_site *block = build_site(b, m, TN_OP_MOE_BLOCK, NULL);
+    struct group *sums = b->sums;
+    const parts_share own = inner_share(b, m, spec);
+    b->sums = own.cut.group ? sums : NULL;
     graph_site *route = block ? moe_parts_router(b, m, spec, block) : NULL;
     graph_site *experts = route ? moe_parts_experts(b, m, spec, block) : NULL;
     if (!experts)
         return NULL;
     fill_route(block, spec);
     fill_experts(block, spec, (tn_layout)experts->site.meaning[TN_AXIS_LAYOUT]);
+    block->site.dim[TN_DIM_INTER] = experts->site.dim[TN_DIM_INTER];
+    if (own.cut.group)
+        parts_add_up(block, &own, false);
     /* The block's site lends from those inside it: a kernel for the whole block finds all it needs in one place. */
     for (int role = 0; role < TN_ROLE_MAX; role++) {
         build_lend(b, block, (tn_role)role, route, (tn_role)role);
@@ -370,6 +424,7 @@ graph_site *moe_parts_block(graph_builder *b, graph_module *parent, const char *
     }
     if (spec->shared_inter > 0)
         build_shared(b, m, spec, block);
+    b->sums = sums;
     /* Its weights are the experts'; a router may have a type of its own. */
     block->site.meaning[TN_AXIS_WEIGHT] = experts->site.meaning[TN_AXIS_WEIGHT];
     block->part[GRAPH_PART_ROUTE] = route;

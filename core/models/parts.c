@@ -5,6 +5,8 @@
 #include "group/group.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const parts_linear_kind parts_conv1d = {"Conv1D", true, NULL};
@@ -18,17 +20,64 @@ graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *nam
 int64_t parts_unit(const graph_builder *b, int64_t rows)
 {
     enum { USUAL = 32, LEAST = 8 };
-    return b->group && group_cuts(b->group, rows, USUAL) ? USUAL : LEAST;
+    const group *g = b->group ? b->group : b->sums;
+    return g && group_cuts(g, rows, USUAL) ? USUAL : LEAST;
+}
+
+static parts_share share_of(group *g, int64_t total, int64_t unit)
+{
+    parts_share share = {.ranges.count = 1};
+    if (!g || !group_cuts(g, total, unit))
+        return (parts_share){0};
+    share.cut = (graph_cut){g, total, unit};
+    share.ranges.at[0].rows = group_share(g, g->end.rank, total, unit, &share.ranges.at[0].first);
+    return share;
 }
 
 parts_share parts_share_of(const graph_builder *b, int64_t total, int64_t unit)
 {
-    parts_share share = {.ranges.count = 1};
-    if (!b->group || !group_cuts(b->group, total, unit))
-        return (parts_share){0};
-    share.cut = (graph_cut){b->group, total, unit};
-    share.ranges.at[0].rows = group_share(b->group, b->group->end.rank, total, unit, &share.ranges.at[0].first);
+    return share_of(b->group, total, unit);
+}
+
+parts_share parts_inner_of(const graph_builder *b, int64_t total, int64_t unit)
+{
+    return share_of(b->group ? b->group : b->sums, total, unit);
+}
+
+int64_t parts_inner_unit(graph_builder *b, const graph_module *m, const char *name, int64_t columns)
+{
+    int64_t unit = parts_unit(b, columns), whole = b->sums && m ? build_columns_unit(b, m, name) : 1;
+    while (whole > 0 && unit % whole)
+        unit += parts_unit(b, columns);
+    return !b->sums || group_cuts(b->sums, columns, unit) ? unit : parts_unit(b, columns);
+}
+
+parts_share parts_back_of(const graph_builder *b, const parts_share *inner)
+{
+    parts_share share = {0};
+    if (b->sums && inner->cut.group) {
+        share = *inner;
+        share.adds = true;
+        share.stays = false;
+    }
     return share;
+}
+
+void parts_add_up(graph_site *s, const parts_share *inner, bool stays)
+{
+    s->cut = inner->cut;
+    s->adds = true;
+    s->stays_cut = stays;
+}
+
+bool parts_zeros(graph_builder *b, int64_t count, tn_tensor *out)
+{
+    float *zeros = b->status == TN_OK ? calloc((size_t)count, sizeof *zeros) : NULL;
+    if (b->status == TN_OK && !zeros)
+        build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
+    bool made = zeros && build_values(b, b->dtype, count, zeros, out);
+    free(zeros);
+    return made;
 }
 
 void parts_share_again(parts_share *share, int64_t by)
@@ -52,7 +101,8 @@ graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, 
                                int64_t in, int64_t out, bool bias, graph_site *outer, const parts_share *share)
 {
     const build_ranges *ranges = share->cut.group ? &share->ranges : NULL;
-    const build_form form = {.turned = kind && kind->turned, .ranges = ranges}, vector = {.ranges = ranges};
+    const build_form form = {.turned = kind && kind->turned, .ranges = ranges, .dim = share->adds},
+                     vector = {.ranges = share->adds ? NULL : ranges};
     graph_module *m = build_module(b, parent, name, kind ? kind->class_name : "Linear");
     if (kind && kind->inner)
         m = build_module(b, m, kind->inner, "Linear");
@@ -61,13 +111,16 @@ graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, 
     if (!s || !build_tensor_as(b, m, "weight", 2, (int64_t[]){out, in}, &form, &weight))
         return NULL;
     build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
-    if (bias && build_tensor_as(b, m, "bias", 1, &out, &vector, &bias_tensor)) {
+    bool zeros = share->adds && b->sums->end.rank > 0; /* one rank has the bias of a sum                        */
+    if (bias &&
+        (zeros ? parts_zeros(b, out, &bias_tensor) : build_tensor_as(b, m, "bias", 1, &out, &vector, &bias_tensor))) {
         build_param(b, s, TN_ROLE_BIAS, &bias_tensor, 1);
         s->site.features |= TN_HAS_BIAS;
     }
-    s->site.dim[TN_DIM_HIDDEN] = in;
-    s->site.dim[TN_DIM_OUT] = ranges ? build_ranges_rows(ranges) : out;
+    s->site.dim[TN_DIM_HIDDEN] = share->adds ? build_ranges_rows(ranges) : in;
+    s->site.dim[TN_DIM_OUT] = ranges && !share->adds ? build_ranges_rows(ranges) : out;
     s->cut = share->cut;
+    s->adds = share->adds;
     s->stays_cut = share->stays;
     return b->status == TN_OK ? s : NULL;
 }
@@ -204,14 +257,24 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
         return NULL;
     /* What a gate cuts off follows from all of a row. */
     parts_share own = {0}, back = {0}, both;
+    char down[64];
+    snprintf(down, sizeof down, "%s.weight", n->down);
+    if (spec->sparsity > 0 && b->sums)
+        build_fail(b, TN_E_USAGE, "parallel",
+                   "activation_sparsity_pattern: which gates are open hangs on how sums are rounded; use tensor");
     if (!(spec->sparsity > 0))
-        own = parts_share_of(b, inter, parts_unit(b, inter));
+        own = parts_inner_of(b, inter, parts_inner_unit(b, m, down, inter));
     if (own.cut.group)
-        back = parts_share_of(b, hidden, parts_unit(b, hidden));
+        back = b->sums ? parts_back_of(b, &own) : parts_share_of(b, hidden, parts_unit(b, hidden));
     both = own;
     own.stays = both.stays = true;
     parts_share_again(&both, inter);
-    parts_cut(s, own.cut);
+    if (back.adds) {
+        back.stays = true;
+        parts_add_up(s, &own, outer);
+    } else {
+        parts_cut(s, own.cut);
+    }
     if (split)
         mlp_projection(b, s, GRAPH_PART_GATE,
                        parts_linear_share(spec->linear, b, m, n->gate, hidden, inter, spec->bias, s, &own),
@@ -236,7 +299,7 @@ graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec
     s->site.features |= (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
     s->site.num[TN_NUM_SPARSITY] = spec->sparsity > 0 ? normal_quantile((float)spec->sparsity) : 0;
     s->site.dim[TN_DIM_HIDDEN] = hidden;
-    s->site.dim[TN_DIM_INTER] = inter;
+    s->site.dim[TN_DIM_INTER] = back.adds ? build_ranges_rows(&own.ranges) : inter;
     return b->status == TN_OK ? s : NULL;
 }
 

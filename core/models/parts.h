@@ -21,15 +21,26 @@ graph_site *parts_linear_of(const parts_linear_kind *kind, graph_builder *b, gra
                             int64_t in, int64_t out, bool bias, graph_site *outer);
 
 /* Which of its rows a rank has: those of ranges, which is one part of cut.total; stays: nobody joins what they give but
- * who asked. cut.group NULL: all rows. */
+ * who asked. cut.group NULL: all rows. adds: of its columns, and what all ranks give is added up; rank 0 has the bias.
+ */
 typedef struct parts_share {
     graph_cut cut;
     build_ranges ranges;
-    bool stays;
+    bool stays, adds;
 } parts_share;
 
 /* Some of total rows of one matrix, in units; where there are fewer units than ranks, all of them. */
 parts_share parts_share_of(const graph_builder *b, int64_t total, int64_t unit);
+/* The same of what is between the products of half a layer (heads, the inner row of an MLP), also where the model is
+ * cut by sums. name: the tensor of the product behind it, whose codes are to stay together. */
+parts_share parts_inner_of(const graph_builder *b, int64_t total, int64_t unit);
+int64_t parts_inner_unit(graph_builder *b, const graph_module *m, const char *name, int64_t columns);
+/* By sums: the columns of the product behind it. Else nothing. */
+parts_share parts_back_of(const graph_builder *b, const parts_share *inner);
+/* What s gives is to be added up; stays: by whom it is inside of. */
+void parts_add_up(graph_site *s, const parts_share *inner, bool stays);
+/* In place of a bias that another rank adds. */
+bool parts_zeros(graph_builder *b, int64_t count, tn_tensor *out);
 /* The units in which rows are dealt out that have no order of their own: as many as products compute side by side, but
  * no fewer than 8, since products of one row or some may be summed in another order. */
 int64_t parts_unit(const graph_builder *b, int64_t rows);

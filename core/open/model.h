@@ -34,7 +34,8 @@ struct tn_model {
     bool dequantise;       /* quantised weights are copied as values                                  */
     bool following;        /* in tn_follow                                                            */
     struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
-    bool by_layers;        /* ... which have whole layers each                                        */
+    bool by_layers;        /* ... which have whole layers each, or                                    */
+    bool by_sums;          /* ... parts of what they add up                                           */
     peft_adapter *adapter; /* around its products, or NULL                                           */
     lockfile *lock;        /* that its files are compared with, or NULL                              */
     locked_work loading;   /* ... while it is opened                                                */

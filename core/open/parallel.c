@@ -15,29 +15,33 @@
 
 enum { PATIENCE = 60 };
 
-/* "tensor" or "pipeline", or with "=N"; *ranks 0: not said. */
-static bool parse(const char *text, bool *by_layers, int64_t *ranks)
+typedef enum way { WAY_NONE, WAY_TENSOR, WAY_SUMS, WAY_PIPELINE, WAYS } way;
+
+static const char *const way_names[WAYS] = {NULL, "tensor", "sums", "pipeline"};
+
+/* The name of a way, or one with "=N"; *ranks 0: not said. */
+static way parse(const char *text, int64_t *ranks)
 {
-    static const char tensor[] = "tensor", pipeline[] = "pipeline";
+    size_t length = strcspn(text, "=");
     char *end = NULL;
-    *by_layers = strncmp(text, pipeline, sizeof pipeline - 1) == 0;
     *ranks = 0;
-    if (!*by_layers && strncmp(text, tensor, sizeof tensor - 1) != 0)
-        return false;
-    size_t length = (*by_layers ? sizeof pipeline : sizeof tensor) - 1;
-    if (!text[length])
-        return true;
-    *ranks = text[length] == '=' ? strtoll(text + length + 1, &end, 10) : -1;
-    return *ranks >= 1 && *ranks <= 4096 && !*end;
+    for (int i = WAY_NONE + 1; i < WAYS; i++) {
+        if (strlen(way_names[i]) != length || strncmp(text, way_names[i], length) != 0)
+            continue;
+        if (!text[length])
+            return (way)i;
+        *ranks = strtoll(text + length + 1, &end, 10);
+        return *ranks >= 1 && *ranks <= 4096 && !*end ? (way)i : WAY_NONE;
+    }
+    return WAY_NONE;
 }
 
 tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_error *err)
 {
     int64_t ranks;
-    bool by_layers;
-    if (!parse(options->parallel, &by_layers, &ranks))
+    if (parse(options->parallel, &ranks) == WAY_NONE)
         return tn_fail(err, TN_E_USAGE, "parallel",
-                       "'%.64s' is no way to cut a model; give tensor or pipeline, or tensor=N for N ranks",
+                       "'%.64s' is no way to cut a model; give tensor, sums or pipeline, or tensor=N for N ranks",
                        options->parallel);
     const char *what = borrowed                            ? "a borrowed model"
                        : options->training                 ? "training"
@@ -77,7 +81,10 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
         return status;
     if (!(m->group = group_new(&end, err)))
         return TN_E_MEMORY;
-    if (parse(options->parallel, &m->by_layers, &ranks) && m->by_layers && !end.pass)
+    way how = parse(options->parallel, &ranks);
+    m->by_layers = how == WAY_PIPELINE;
+    m->by_sums = how == WAY_SUMS;
+    if (m->by_layers && !end.pass)
         return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which a pipeline wants; use tensor");
     if (ranks && ranks != end.ranks)
         return tn_fail(err, TN_E_USAGE, "parallel", "%s asks for %lld ranks, %d were started", options->parallel,
@@ -220,7 +227,7 @@ static double part_of_experts(const tn_site *site, int64_t chosen)
 /* A linear layer as wide as the vocabulary is the head, which sees the last token alone. */
 static bool is_head(const graph_site *s, int64_t vocab)
 {
-    return s->site.op == TN_OP_LINEAR && (s->cut.group ? s->cut.total : s->site.dim[TN_DIM_OUT]) == vocab;
+    return s->site.op == TN_OP_LINEAR && (s->cut.group && !s->adds ? s->cut.total : s->site.dim[TN_DIM_OUT]) == vocab;
 }
 
 void parallel_work(const tn_model *m, int64_t tokens, double *bytes, double *operations)

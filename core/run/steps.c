@@ -147,6 +147,48 @@ void steps_join_into(graph_run *r, const graph_cut *cut, const tn_tensor *part, 
         r->status = group_join(cut->group, part, whole, cut->unit, r->err);
 }
 
+typedef struct sum_job {
+    const char *parts; /* of every rank, side by side                                             */
+    const tn_tensor *sum;
+    int64_t count;
+    int32_t ranks;
+} sum_job;
+
+/* In f32, in the order of ranks, rounded once: the same bits on every rank, whatever came first. */
+static void add_up(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    enum { PIECE = 1024 };
+    const sum_job *j = ctx;
+    size_t element = tn_dtype_size(j->sum->dtype);
+    float sum[PIECE], part[PIECE];
+    (void)thread;
+    for (int64_t at = begin; at < end; at += PIECE) {
+        int64_t n = end - at < PIECE ? end - at : PIECE;
+        convert_to_f32(j->parts + (size_t)at * element, j->sum->dtype, sum, n);
+        for (int32_t rank = 1; rank < j->ranks; rank++) {
+            convert_to_f32(j->parts + (size_t)(rank * j->count + at) * element, j->sum->dtype, part, n);
+            for (int64_t i = 0; i < n; i++)
+                sum[i] += part[i];
+        }
+        convert_from_f32(sum, j->sum->dtype, (char *)j->sum->data + (size_t)at * element, n);
+    }
+}
+
+void steps_sum(graph_run *r, const graph_cut *cut, const tn_tensor *x)
+{
+    enum { GRAIN = 1 << 14 };
+    sum_job job = {NULL, x, tn_tensor_count(x), cut->group->end.ranks};
+    if (r->status != TN_OK || job.count == 0)
+        return;
+    if (r->arena->measuring) {
+        group_expect_all(cut->group, x);
+        return;
+    }
+    r->status = group_all(cut->group, x->data, tn_dtype_bytes(x->dtype, job.count), &job.parts, r->err);
+    if (r->status == TN_OK)
+        tn_parallel_for(job.count, GRAIN, add_up, &job);
+}
+
 tn_tensor steps_join(graph_run *r, const graph_cut *cut, const tn_tensor *x)
 {
     tn_tensor all = steps_take(r, x->dtype, 2, (int64_t[]){x->shape[0], cut->total});
@@ -156,7 +198,7 @@ tn_tensor steps_join(graph_run *r, const graph_cut *cut, const tn_tensor *x)
 
 int64_t steps_linear_width(const graph_site *site)
 {
-    return site->cut.group && !site->stays_cut ? site->cut.total : site->site.dim[TN_DIM_OUT];
+    return site->cut.group && !site->stays_cut && !site->adds ? site->cut.total : site->site.dim[TN_DIM_OUT];
 }
 
 /* from and to may be the same. */

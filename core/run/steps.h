@@ -154,6 +154,8 @@ tn_tensor steps_rows(graph_run *r, const tn_site *site, const tn_tensor *ids, in
 int64_t steps_linear_width(const graph_site *site);
 tn_tensor steps_join(graph_run *r, const graph_cut *cut, const tn_tensor *x);
 void steps_join_into(graph_run *r, const graph_cut *cut, const tn_tensor *part, const tn_tensor *whole); /* dense */
+/* x, which is dense, of every rank becomes the sum of all. */
+void steps_sum(graph_run *r, const graph_cut *cut, const tn_tensor *x);
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
 void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */

@@ -154,13 +154,16 @@ void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed
     tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
     steps_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
     /* Slots become rows, of which a call may have as many as of tokens. */
-    int64_t tokens = x->shape[0], most = experts->cut.group ? GRAPH_MAX_TOKENS / shape[1] : tokens;
-    for (int64_t at = 0; at < tokens && experts->cut.group; at += most) {
+    bool parts = experts->cut.group && !experts->adds;
+    int64_t tokens = x->shape[0], most = parts ? GRAPH_MAX_TOKENS / shape[1] : tokens;
+    for (int64_t at = 0; at < tokens && parts; at += most) {
         int64_t n = tokens - at < most ? tokens - at : most;
         const tn_tensor from = steps_part(x, 0, at, n), to = steps_part(y, 0, at, n);
         const tn_tensor w = steps_part(&weights, 0, at, n), c = steps_part(&chosen, 0, at, n);
         cut_experts(r, experts, &from, &w, &c, &to);
     }
-    if (!experts->cut.group)
+    if (!parts)
         steps_site(r, experts, RUN_TENSORS(x, &weights, &chosen), RUN_TENSORS(y));
+    if (experts->adds && !experts->stays_cut)
+        steps_sum(r, &experts->cut, y);
 }

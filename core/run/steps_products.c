@@ -60,10 +60,12 @@ void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x,
         site = site->outer;
     if (site->site.op == TN_OP_LORA_LINEAR)
         perform_lora(r, site, x, y);
-    else if (site->cut.group && !site->stays_cut)
+    else if (site->cut.group && !site->stays_cut && !site->adds)
         linear_of_ranks(r, site, x, y);
     else
         steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
+    if (site->adds && !site->stays_cut)
+        steps_sum(r, &site->cut, y);
 }
 
 /* ---- what is composed of them, with adapters inside ----------------------------------------------- */
@@ -143,4 +145,6 @@ void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const t
         return;
     }
     steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
+    if (site->adds && !site->stays_cut)
+        steps_sum(r, &site->cut, y);
 }

@@ -20,7 +20,8 @@
  *   side     vectors of texts, with the padding on either side, within 1e-5; states behind the final norm
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
  *   f32=N    with --parallel tensor=N or pipeline=N, and then nothing else: the bits of one process that has all of the
- * model, with the same kernels but those of whole MLPs and mixtures; f32 and bf16
+ *            model, with the same kernels but those of whole MLPs and mixtures; f32 and bf16. With sums=N the numbers
+ *            of the case as above, and the same bits when ranks are late
  * --emulate takes the plugins of build/emulated, whose tile instructions are C, where the processor has all but tiles.
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
  * that a plugin's device declines are skipped, with its reason. */

@@ -1,10 +1,12 @@
-/* A model cut over ranks: the bits of one process that has all of it, with the same kernels. */
+/* A model cut over ranks: the bits of one process that has all of it, with the same kernels; where what ranks give is
+ * added up (sums), the numbers that are expected of one process, and the same bits again when ranks are late. */
 #include "check.h"
 #include "local_group.h"
 
 #include <tenon/parallel.h>
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +16,14 @@
 
 enum { ANSWER = 12, LINE = 400 };
 
-/* What a line begins with where the model has too few layers. */
+/* What a line begins with where the model is refused by right. */
 static const char SKIPPED[] = "skipped: ";
 
 /* Logits of a whole batch, of its tokens in calls of three, and of some that are chosen one by one. */
 typedef struct outcome {
     run_results whole, some;
     float *answer;            /* [ANSWER,vocab]                                                              */
-    bool none;                /* it gives no logits                                                           */
+    int64_t chosen[ANSWER];   /* tokens behind the prompt                                                    */
     const local_group *group; /* NULL: one process                                                */
     int64_t unforeseen;       /* calls that crossed, and in which other bytes crossed, than were foretold */
 } outcome;
@@ -45,7 +47,8 @@ static bool run_foretold(tn_session *s, const tn_batch *batch, float *logits, ou
     return true;
 }
 
-static bool choose_some(const golden *g, tn_model *model, outcome *o, tn_error *err)
+/* as: whose tokens are fed; NULL: those that are chosen. */
+static bool choose_some(const golden *g, tn_model *model, const outcome *as, outcome *o, tn_error *err)
 {
     tn_model_info info = {.size = sizeof info};
     tn_model_get_info(model, &info);
@@ -65,6 +68,7 @@ static bool choose_some(const golden *g, tn_model *model, outcome *o, tn_error *
         id = 0;
         for (int64_t v = 1; v < vocab && ok; v++)
             id = logits[v] > logits[id] ? v : id;
+        o->chosen[i] = id = as ? as->chosen[i] : id;
         batch.tokens = 1;
         batch.ids = &id;
     }
@@ -72,11 +76,18 @@ static bool choose_some(const golden *g, tn_model *model, outcome *o, tn_error *
     return ok;
 }
 
-static bool look(const golden *g, tn_model *model, outcome *o, tn_error *err)
+static bool look(const golden *g, tn_model *model, const outcome *as, outcome *o, tn_error *err)
 {
     return run_allocate(g, model, false, &o->whole) && run_case(g, model, 0, RUN_GIVEN, &o->whole, err) &&
            run_allocate(g, model, false, &o->some) && run_case(g, model, 3, RUN_GIVEN, &o->some, err) &&
-           choose_some(g, model, o, err);
+           choose_some(g, model, as, o, err);
+}
+
+static void forget(outcome *o)
+{
+    run_free(&o->whole);
+    run_free(&o->some);
+    free(o->answer);
 }
 
 /* What all processes of one check are told. */
@@ -108,46 +119,121 @@ static int64_t differing(const float *a, const float *b, int64_t count)
     return n;
 }
 
-/* Has the model, by its own account, fewer layers than there are ranks, or some that must stay together? */
-static bool has_few(const golden *g, const tn_model *m, int32_t ranks)
+/* Has the model, by its own account, fewer layers than there are ranks, or some that must stay together, or gates that
+ * are cut off by all of a row? */
+static bool may_refuse(const golden *g, const asked *a, const tn_model *m, int32_t ranks)
 {
     char path[sizeof g->model + sizeof "/config.json"];
     tn_model_info info = {.size = sizeof info};
     snprintf(path, sizeof path, "%s/config.json", g->model);
-    json_t *config = json_load_file(path, 0, NULL), *text = json_object_get(config, "text_config");
-    json_t *shared = json_object_get(text ? text : config, "num_kv_shared_layers");
-    bool joined = json_integer_value(shared) > 0;
+    json_t *config = json_load_file(path, 0, NULL), *own = json_object_get(config, "text_config");
+    const json_t *text = own ? own : config;
+    bool joined = json_integer_value(json_object_get(text, "num_kv_shared_layers")) > 0;
+    bool sparse = json_object_get(text, "activation_sparsity_pattern") && !strncmp(a->parallel, "sums", 4);
     json_decref(config);
-    return tn_model_get_info(m, &info) == TN_OK && (info.layers < ranks || joined);
+    return tn_model_get_info(m, &info) == TN_OK && (info.layers < ranks || joined || sparse);
 }
 
-/* Rank 0, which computes alone first. Leaves in line what is wrong; "": nothing. */
-static void compare(const golden *g, const asked *a, local_group *group, const tn_config *config, char *line)
+static bool is_refusal(const tn_error *err)
 {
-    tn_error err = TN_ERROR_INIT;
-    outcome alone = {0}, together = {.group = group};
-    const tn_group end = local_group_end(group, 0);
-    tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
-    bool ok = one && look(g, one, &alone, &err), few = ok && has_few(g, one, end.ranks);
-    tn_model_close(one);
-    if (ok && (all = open_one(g, a, &end, config, &err)) != NULL)
-        ok = look(g, all, &together, &err);
-    tn_model_close(all);
-    if (!ok || !all) {
-        few = few && err.code == TN_E_USAGE && strstr(err.message, "pipeline takes at most");
-        snprintf(line, LINE, "%s%.100s: %.270s", few ? SKIPPED : "", err.where, err.message);
-        return;
-    }
-    int64_t logits = g->ids.shape[0] * g->ids.shape[1] * alone.whole.vocab;
-    int64_t whole = differing(alone.whole.logits, together.whole.logits, logits);
-    int64_t some = differing(alone.some.logits, together.some.logits, logits);
-    int64_t answer = differing(alone.answer, together.answer, ANSWER * alone.whole.vocab);
+    return err->code == TN_E_USAGE &&
+           (strstr(err->message, "pipeline takes at most") || strstr(err->message, "activation_sparsity_pattern"));
+}
+
+/* How many logits of b are not those of a, in words; "": none. */
+static void compare_bits(const golden *g, const outcome *a, const outcome *b, char *line)
+{
+    int64_t logits = g->ids.shape[0] * g->ids.shape[1] * a->whole.vocab;
+    int64_t whole = differing(a->whole.logits, b->whole.logits, logits);
+    int64_t some = differing(a->some.logits, b->some.logits, logits);
+    int64_t answer = differing(a->answer, b->answer, ANSWER * a->whole.vocab);
+    line[0] = '\0';
     if (whole + some + answer > 0)
         snprintf(line, LINE, "of %lld logits %lld differ at once, %lld in calls of three; %lld of those of an answer",
                  (long long)logits, (long long)whole, (long long)some, (long long)answer);
-    else if (together.unforeseen > 0)
+}
+
+/* In f32: those of the file; calls of three and answers as of one process. */
+static bool right_f32(const golden *g, const outcome *alone, const outcome *o, char *line)
+{
+    char whole[128], some[128];
+    double error = 0, largest = 0;
+    bool ok = compare_logits(g, o->whole.logits, g->logits.data, 0, whole);
+    ok = compare_logits(g, o->some.logits, alone->some.logits, 0, some) && ok;
+    for (int64_t i = 0; i < ANSWER * o->whole.vocab; i++) {
+        double e = fabs((double)o->answer[i] - alone->answer[i]), m = fabs((double)alone->answer[i]);
+        error = e <= error ? error : e;
+        largest = m > largest ? m : largest;
+    }
+    snprintf(line, LINE, "%s; in calls of three %s; of an answer %.2e", whole, some, error);
+    return ok && error <= g->bound * (largest < 1 ? largest : 1);
+}
+
+/* In bf16, where the file has what transformers gives: as far from the truth as that; calls of three, too, where they
+ * are to give what one pass does. */
+static bool right_bf16(const golden *g, const near_tokens *n, bool rounds, const outcome *o, char *line)
+{
+    char whole[192] = "the case has no truth", some[192] = "not judged";
+    bool ok = !g->bf16.data || rounding_is_right(g, &o->whole, n, rounds, whole);
+    bool steady = g->ids.shape[1] <= g->steady_until;
+    ok = (!g->bf16.data || !steady || rounding_is_right(g, &o->some, n, rounds, some)) && ok;
+    snprintf(line, LINE, "%s; in calls of three: %s", whole, some);
+    return ok;
+}
+
+/* Rank 0 of ranks that add up: what it says of them, and whether that is right. */
+static bool judge_sums(const golden *g, const asked *a, local_group *group, tn_model *all, const outcome *alone,
+                       const near_tokens *n, outcome *o, char *line, tn_error *err)
+{
+    outcome late = {.group = group};
+    bool rounds = g->act.data && strcmp(a->spec, "none") != 0;
+    local_group_shake(group, 1);
+    bool ok = look(g, all, alone, &late, err);
+    local_group_shake(group, 0);
+    if (!ok)
+        return false;
+    compare_bits(g, o, &late, line);
+    ok = !line[0] && (a->dtype == TN_F32 ? right_f32(g, alone, o, line) : right_bf16(g, n, rounds, o, line));
+    o->unforeseen += late.unforeseen;
+    forget(&late);
+    return ok;
+}
+
+/* Rank 0, which computes alone first. Leaves in line what is to be said. */
+static bool compare(const golden *g, const asked *a, local_group *group, const tn_config *config, char *line)
+{
+    tn_error err = TN_ERROR_INIT;
+    outcome alone = {0}, together = {.group = group};
+    near_tokens near = {0};
+    const tn_group end = local_group_end(group, 0);
+    bool sums = !strncmp(a->parallel, "sums", 4);
+    tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
+    bool ok = one && look(g, one, NULL, &alone, &err), few = ok && may_refuse(g, a, one, end.ranks);
+    ok = ok && (!sums || a->dtype != TN_BF16 || !g->bf16.data || near_find(g, one, RUN_GIVEN, &near, &err));
+    tn_model_close(one);
+    if (ok && (all = open_one(g, a, &end, config, &err)) != NULL)
+        ok = look(g, all, &alone, &together, &err);
+    bool right = ok && all;
+    if (right && sums)
+        right = judge_sums(g, a, group, all, &alone, &near, &together, line, &err);
+    else if (right)
+        compare_bits(g, &alone, &together, line);
+    right = right && (sums || !line[0]);
+    tn_model_close(all);
+    if (!ok || !all || err.code) {
+        snprintf(line, LINE, "%s%.100s: %.270s", few && is_refusal(&err) ? SKIPPED : "", err.where, err.message);
+        right = false;
+    } else if (right && together.unforeseen > 0) {
         snprintf(line, LINE, "%lld of %d calls crossed otherwise than was foretold", (long long)together.unforeseen,
                  ANSWER);
+        right = false;
+    } else if (right && !sums) {
+        snprintf(line, LINE, "the bits of one");
+    }
+    near_free(&near);
+    forget(&alone);
+    forget(&together);
+    return right;
 }
 
 static int follow(const golden *g, const asked *a, local_group *group, int32_t rank, tn_config *config, char *line)
@@ -176,11 +262,8 @@ void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char 
     snprintf(what, sizeof what, "%s %s", tn_dtype_name(dtype), parallel);
     fflush(NULL);
     for (int32_t r = 0; r < ranks && !bad; r++)
-        if ((child[r] = fork()) == 0) {
-            if (r == 0)
-                compare(g, &a, group, config, line[0]);
-            _exit(r == 0 ? line[0][0] != 0 : follow(g, &a, group, r, config, line[r]));
-        }
+        if ((child[r] = fork()) == 0)
+            _exit(r == 0 ? !compare(g, &a, group, config, line[0]) : follow(g, &a, group, r, config, line[r]));
     const char *said = bad ? "no memory" : "";
     for (int32_t r = 0; r < ranks && !bad; r++) {
         int status = 0;
@@ -189,8 +272,9 @@ void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char 
     }
     if (group)
         local_group_count(group, &calls, &bytes);
-    char fine[96];
-    snprintf(fine, sizeof fine, "the bits of one; %lld gathers, %lld KB", (long long)calls, (long long)(bytes >> 10));
+    char fine[LINE + 64];
+    snprintf(fine, sizeof fine, "%s; %lld gathers, %lld KB", bad ? "" : line[0], (long long)calls,
+             (long long)(bytes >> 10));
     if (!strncmp(said, SKIPPED, sizeof SKIPPED - 1)) {
         printf("SKIP %-22s %s %-5s %s\n", g->name, what, spec, said + sizeof SKIPPED - 1);
         check_tally.skipped++;

@@ -46,6 +46,10 @@ START_TEST(ranks_share_the_weights)
     ck_assert_int_gt(3 * sum_of(two, "cut_bytes"), 2 * all);
     ck_assert_int_eq(sum_of(two, "cut_bytes") + sum_of(two, "whole_bytes") / 2, all);
     ck_assert_int_eq(sum_of(three, "cut_bytes") + sum_of(three, "whole_bytes") / 3, all);
+    two = ranks_of(models[_i], "sums=2");
+    three = ranks_of(models[_i], "sums=3");
+    ck_assert_int_eq(sum_of(two, "cut_bytes") + sum_of(two, "whole_bytes") / 2, all);
+    ck_assert_int_eq(sum_of(three, "cut_bytes") + sum_of(three, "whole_bytes") / 3, all);
     json_int_t cache = sum_of(one, "cache_bytes_per_1000");
     two = ranks_of(models[_i], "pipeline=2");
     if (!strstr(models[_i], "qwen3_next")) /* states have their memory everywhere                         */
@@ -99,7 +103,8 @@ START_TEST(what_is_said)
         process_expect_error(r, 2, "there is one process", "mpirun", NULL);
     else /* a build without MPI                                                                     */
         process_expect_error(r, 3, "open_mpi.so", "libopenmpi-dev", NULL);
-    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "sums"), 2, "'sums'", "tensor", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "sum"), 2, "'sum'", "tensor, sums or pipeline",
+                         NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor"), 2, "tensor=4", NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor=2", "--format", "dot"), 2, "text or json",
                          NULL);
@@ -114,7 +119,7 @@ START_TEST(several_processes_and_no_word_of_it)
     setenv("OMPI_COMM_WORLD_RANK", _i ? "1" : "0", 1);
     process_result r = TENON(NULL, "run", MODEL, "And", "-n", "1");
     if (_i == 0) {
-        process_expect_error(r, 2, "2 processes were started", "--parallel tensor or pipeline", NULL);
+        process_expect_error(r, 2, "2 processes were started", "--parallel tensor, sums or pipeline", NULL);
         return;
     }
     ck_assert_int_eq(r.status, 2);

@@ -79,7 +79,7 @@ static void expect(tn_status code, const char *words)
 START_TEST(what_does_not_go_together)
 {
     static const char *const wrong[] = {"",          "tensors", "tensor=",   "tensor=0",
-                                        "tensor=2x", "sums",    "pipelines", "pipeline="};
+                                        "tensor=2x", "summ",    "pipelines", "sums="};
     play p = {.ranks = 2}, alone = {.ranks = 1};
     tn_model_options o = {.size = sizeof o, .parallel = "tensor", .training = true};
     ck_assert_ptr_null(tn_model_open(LLAMA, &o, &err));
@@ -145,6 +145,30 @@ START_TEST(what_a_model_of_ranks_refuses)
 }
 END_TEST
 
+/* Whole MLPs of a narrower inner row, which kernels may have. */
+START_TEST(sums_are_of_parts)
+{
+    play first = {.ranks = 2}, second = {.rank = 1, .ranks = 2};
+    tn_model *m[2] = {open_as(&first, LLAMA, "sums"), open_as(&second, LLAMA, "sums=2")};
+    tn_model_info info[2] = {{.size = sizeof info[0]}, {.size = sizeof info[0]}};
+    float x[64] = {1}, y[64];
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(m[i] != NULL, "%s", err.message);
+        ck_assert_int_eq(tn_model_get_info(m[i], &info[i]), TN_OK);
+        ck_assert_int_gt(info[i].cut_bytes, info[i].whole_bytes);
+        ck_assert_int_eq(info[i].hidden, 64);
+        const tn_tensor in = tn_tensor_dense(x, info[i].dtype, 2, (int64_t[]){1, 64});
+        const tn_tensor out = tn_tensor_dense(y, info[i].dtype, 2, (int64_t[]){1, 64});
+        ck_assert_msg(tn_site_forward(m[i], "model.layers.0.mlp", TN_OP_MLP, &in, 1, &out, 1, &err) == TN_OK, "%s",
+                      err.message);
+        tn_model_close(m[i]);
+    }
+    ck_assert_int_eq(info[0].whole_bytes, info[1].whole_bytes);
+    ck_assert_ptr_null(open_as(&first, "tests/data/models/gemma3n_text", "sums"));
+    expect(TN_E_USAGE, "activation_sparsity_pattern");
+}
+END_TEST
+
 /* check_models --parallel compares what crosses with what was foretold. */
 START_TEST(what_is_foretold)
 {
@@ -174,6 +198,13 @@ START_TEST(what_is_foretold)
     tn_session_free(lone);
     tn_model_close(m);
     tn_model_close(alone);
+    m = open_as(&p, LLAMA, "sums");
+    s = tn_session_new(m, &o, &err);
+    ck_assert_msg(s != NULL, "%s", err.message);
+    ck_assert_int_eq(tn_session_forecast(s, 16, &many, &err), TN_OK);
+    ck_assert_int_eq(many.gathers, 2 * info.layers + 1); /* one behind each half                               */
+    tn_session_free(s);
+    tn_model_close(m);
 }
 END_TEST
 
@@ -250,6 +281,7 @@ int main(void)
     TCase *tc = suite_open("a model of ranks", 60);
     tcase_add_test(tc, what_does_not_go_together);
     tcase_add_test(tc, what_a_model_of_ranks_refuses);
+    tcase_add_test(tc, sums_are_of_parts);
     tcase_add_test(tc, what_is_foretold);
     tcase_add_test(tc, what_a_pipeline_refuses);
     tcase_add_test(tc, ranks_that_are_not_alike);

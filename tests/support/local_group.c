@@ -14,6 +14,7 @@ struct local_group {
     int32_t ranks;
     atomic_int arrived, round;
     atomic_llong calls, bytes;
+    atomic_uint shaken; /* 0: nobody is late                                                           */
     char data[ROOM];
     struct {
         atomic_int full;
@@ -24,6 +25,7 @@ struct local_group {
 typedef struct end {
     local_group *g;
     int32_t rank;
+    uint32_t late;
 } end;
 
 local_group *local_group_new(int32_t ranks)
@@ -68,10 +70,21 @@ static tn_status meet(local_group *g, bool idle, tn_error *err)
     return status;
 }
 
+/* Each rank for another time, in each call. */
+static void be_late(end *e)
+{
+    uint32_t shaken = atomic_load(&e->g->shaken);
+    if (!shaken)
+        return;
+    e->late = (e->late ^ shaken ^ (uint32_t)e->rank) * 2654435761U + 12345;
+    nanosleep(&(struct timespec){0, (long)(e->late >> 16) * 4}, NULL);
+}
+
 static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *err)
 {
-    const end *e = self;
+    end *e = self;
     local_group *g = e->g;
+    be_late(e);
     size_t own = 0, total = 0;
     for (int32_t r = 0; r < g->ranks; r++) {
         own = r == e->rank ? total : own;
@@ -150,7 +163,7 @@ tn_group local_group_end(local_group *g, int32_t rank)
     end *e = malloc(sizeof *e);
     if (!e)
         abort();
-    *e = (end){g, rank};
+    *e = (end){.g = g, .rank = rank};
     return (tn_group){.size = sizeof(tn_group),
                       .rank = rank,
                       .ranks = g->ranks,
@@ -159,6 +172,11 @@ tn_group local_group_end(local_group *g, int32_t rank)
                       .tell = tell,
                       .pass = pass,
                       .close = finish};
+}
+
+void local_group_shake(local_group *g, uint32_t seed)
+{
+    atomic_store(&g->shaken, seed);
 }
 
 void local_group_count(const local_group *g, int64_t *calls, int64_t *bytes)
