@@ -195,11 +195,14 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
     d->embed_factor = parts_factor(b, embed, s->embed_factor, d->embed_width);
 }
 
-/* Heads that attention of this rank rotates. */
-static void own_heads(const graph_builder *b, const decoder_spec *s, parts_rope_spec *site)
+/* Heads that attention of this rank rotates in the i-th way. */
+static void own_heads(const graph_builder *b, const decoder_spec *s, int i, parts_rope_spec *site)
 {
     gqa_spec like = s->layer.attention;
-    if ((!b->group && !b->sums) || s->layer.mixer || !like.heads || !site->kv_heads)
+    const mixer_kind *mixer = s->layer.mixer;
+    if (mixer && mixer->heads && i == 0)
+        site->heads = mixer->heads(b, s->layer.mixer_spec);
+    if ((!b->group && !b->sums) || mixer || !like.heads || !site->kv_heads)
         return;
     like.heads = site->heads;
     like.kv_heads = site->kv_heads;
@@ -215,7 +218,7 @@ static void build_rope(graph_builder *b, const decoder_spec *s, int i, decoder *
     if (!first)
         site = s->rope[0].site;
     site.rotary = d->shape.rope[i].dim;
-    own_heads(b, s, &site);
+    own_heads(b, s, i, &site);
     d->rope[i] = first ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
     if (!d->borrows[i])
         return;

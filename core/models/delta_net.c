@@ -36,17 +36,38 @@ static int64_t conv_width(const delta_net_spec *s)
     return 2 * s->k_heads * s->head_k + s->v_heads * s->head_v;
 }
 
+/* Key heads, with their value heads: cut by sums alone. */
+static parts_share share_heads(const graph_builder *b, const delta_net_spec *s)
+{
+    return parts_summed_of(b, s->k_heads, 1);
+}
+
+/* The spec with this rank's heads alone. */
+static delta_net_spec own_of(const graph_builder *b, const delta_net_spec *s)
+{
+    const parts_share share = share_heads(b, s);
+    delta_net_spec own = *s;
+    if (share.cut.group) {
+        own.k_heads = build_ranges_rows(&share.ranges);
+        own.v_heads = own.k_heads * (s->v_heads / s->k_heads);
+    }
+    return own;
+}
+
 static graph_site *build_rule(graph_builder *b, graph_module *m, const delta_net_spec *s)
 {
+    const parts_share share = share_heads(b, s), values = parts_share_rows(&share, s->v_heads / s->k_heads);
+    const build_form form = {.ranges = share.cut.group ? &values.ranges : NULL};
+    const delta_net_spec own = own_of(b, s);
     graph_site *rule = build_site(b, m, TN_OP_GATED_DELTA_RULE, NULL);
     tn_tensor rate, bias;
-    if (!rule || !build_tensor(b, m, "A_log", 1, &s->v_heads, &rate) ||
-        !build_tensor(b, m, "dt_bias", 1, &s->v_heads, &bias))
+    if (!rule || !build_tensor_as(b, m, "A_log", 1, &s->v_heads, &form, &rate) ||
+        !build_tensor_as(b, m, "dt_bias", 1, &s->v_heads, &form, &bias))
         return NULL;
     build_param(b, rule, TN_ROLE_DECAY, &rate, 1);
     build_param(b, rule, TN_ROLE_BIAS, &bias, 1);
-    rule->site.dim[TN_DIM_Q_HEADS] = s->k_heads;
-    rule->site.dim[TN_DIM_KV_HEADS] = s->v_heads;
+    rule->site.dim[TN_DIM_Q_HEADS] = own.k_heads;
+    rule->site.dim[TN_DIM_KV_HEADS] = own.v_heads;
     rule->site.dim[TN_DIM_HEAD] = s->head_k;
     rule->site.dim[TN_DIM_HEAD_V] = s->head_v;
     return rule;
@@ -59,33 +80,41 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     graph_module *m = build_module(b, layer, "linear_attn", s->class_name);
     int64_t values = s->v_heads * s->head_v, all = conv_width(s);
     const parts_norm_kind norm = {.class_name = s->norm_class, .variant = TN_NORM_W_GATED, .eps = s->eps};
-    *d = (delta_state){.k_heads = s->k_heads, .v_heads = s->v_heads, .head_k = s->head_k, .head_v = s->head_v};
+    const delta_net_spec own = own_of(b, s);
+    const parts_share share = share_heads(b, s), heads = parts_share_rows(&share, s->v_heads / s->k_heads),
+                      of_v = parts_share_rows(&heads, s->head_v), back = parts_back_of(b, &of_v),
+                      of_both = parts_share_rows(&heads, 2),
+                      of_all = parts_share_rows(&share, (all + values) / s->k_heads);
+    parts_share mixed = parts_share_rows(&share, s->head_k);
+    parts_share_again(&mixed, s->k_heads * s->head_k);
+    mixed.ranges.at[mixed.ranges.count] = of_v.ranges.at[0];
+    mixed.ranges.at[mixed.ranges.count++].first += 2 * s->k_heads * s->head_k;
+    *d = (delta_state){.k_heads = own.k_heads, .v_heads = own.v_heads, .head_k = s->head_k, .head_v = s->head_v};
     d->rule = build_rule(b, m, s);
-    d->conv = gated_conv_site(b, m, "conv1d", all, s->taps, s->act, false);
+    d->conv = gated_conv_site(b, m, "conv1d", all, s->taps, s->act, false, &mixed);
     if (s->fused) {
-        d->qkv = parts_linear(b, m, "in_proj_qkvz", s->hidden, all + values, false, NULL);
-        d->b = parts_linear(b, m, "in_proj_ba", s->hidden, 2 * s->v_heads, false, NULL);
+        d->qkv = parts_linear_some(NULL, b, m, "in_proj_qkvz", s->hidden, all + values, false, &of_all);
+        d->b = parts_linear_some(NULL, b, m, "in_proj_ba", s->hidden, 2 * s->v_heads, false, &of_both);
         d->copy = build_step(b, m, TN_OP_COPY, all);
     }
     d->norm = parts_norm(b, m, "norm", &norm, s->head_v, false);
-    d->out = parts_linear(b, m, "out_proj", values, s->hidden, false, NULL);
+    d->out = parts_linear_some(NULL, b, m, "out_proj", values, s->hidden, false, &back);
     if (!s->fused) {
-        d->qkv = parts_linear(b, m, "in_proj_qkv", s->hidden, all, false, NULL);
-        d->z = parts_linear(b, m, "in_proj_z", s->hidden, values, false, NULL);
-        d->b = parts_linear(b, m, "in_proj_b", s->hidden, s->v_heads, false, NULL);
-        d->a = parts_linear(b, m, "in_proj_a", s->hidden, s->v_heads, false, NULL);
+        d->qkv = parts_linear_some(NULL, b, m, "in_proj_qkv", s->hidden, all, false, &mixed);
+        d->z = parts_linear_some(NULL, b, m, "in_proj_z", s->hidden, values, false, &of_v);
+        d->b = parts_linear_some(NULL, b, m, "in_proj_b", s->hidden, s->v_heads, false, &heads);
+        d->a = parts_linear_some(NULL, b, m, "in_proj_a", s->hidden, s->v_heads, false, &heads);
     }
 }
 
 static model_layer cache(const graph_builder *b, const void *spec)
 {
-    (void)b;
-    const delta_net_spec *s = spec;
-    return (model_layer){.conv_width = conv_width(s),
-                         .conv_taps = s->taps,
-                         .state_heads = s->v_heads,
-                         .state_k = s->head_k,
-                         .state_v = s->head_v};
+    const delta_net_spec s = own_of(b, spec);
+    return (model_layer){.conv_width = conv_width(&s),
+                         .conv_taps = s.taps,
+                         .state_heads = s.v_heads,
+                         .state_k = s.head_k,
+                         .state_v = s.head_v};
 }
 
 /* What the projections give: rows of [q|k|v], the gate as [B*T, key heads, value heads of one, dv], b and a. */
@@ -157,4 +186,4 @@ static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at,
     return steps_linear(r, d->out, &o);
 }
 
-const mixer_kind delta_net = {sizeof(delta_state), build, cache, forward};
+const mixer_kind delta_net = {sizeof(delta_state), build, cache, forward, NULL};

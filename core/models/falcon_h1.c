@@ -65,7 +65,7 @@ static tn_tensor both_forward(graph_run *r, const void *state, const mixer_place
     return m;
 }
 
-static const mixer_kind attention_and_mamba = {sizeof(both), both_build, both_cache, both_forward};
+static const mixer_kind attention_and_mamba = {sizeof(both), both_build, both_cache, both_forward, NULL};
 
 /* ---- the MLP ----------------------------------------------------------------------------------------------------- */
 

@@ -5,9 +5,10 @@
 #include "models/mixer.h"
 #include "models/parts.h"
 
-/* A causal Conv1d with one filter for each channel, and its SHORT_CONV site. */
+/* A causal Conv1d with one filter for each channel, and its SHORT_CONV site; of the share's channels, or, where it is
+ * of nothing, of all. */
 graph_site *gated_conv_site(graph_builder *b, graph_module *parent, const char *name, int64_t width, int64_t taps,
-                            tn_act act, bool bias);
+                            tn_act act, bool bias, const parts_share *share);
 
 typedef struct gated_conv_spec {
     const char *class_name;

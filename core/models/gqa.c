@@ -13,7 +13,7 @@ static const gqa_names usual_names = {"self_attn", "q_proj", "k_proj", "v_proj",
 
 /* ALiBi's: a geometric series from 2^(-8/n) to 2^-8 for the largest n of heads that is a power of two; behind those
  * every other one of the series for 2 n. */
-static bool build_slopes(graph_builder *b, const gqa_spec *spec, tn_tensor *slopes)
+static bool build_slopes(graph_builder *b, const gqa_spec *spec, int64_t first, int64_t heads, tn_tensor *slopes)
 {
     float *m = malloc((size_t)spec->heads * sizeof *m);
     int64_t n = 1;
@@ -26,7 +26,7 @@ static bool build_slopes(graph_builder *b, const gqa_spec *spec, tn_tensor *slop
     for (int64_t i = 0; i < spec->heads; i++)
         m[i] = (float)(i < n ? pow(2, -8.0 * (double)(i + 1) / (double)n)
                              : pow(2, -4.0 * (double)(2 * (i - n) + 1) / (double)n));
-    bool made = build_values(b, spec->alibi, spec->heads, m, slopes);
+    bool made = build_values(b, spec->alibi, heads, m + first, slopes);
     free(m);
     return made;
 }
@@ -36,41 +36,50 @@ static int64_t value_dim(const gqa_spec *spec)
     return spec->v_dim ? spec->v_dim : spec->head_dim;
 }
 
-/* The key heads that are this rank's. */
-static parts_share key_heads(const graph_builder *b, const gqa_spec *spec)
+/* The heads that are this rank's: whole groups that share keys. By sums, where there are fewer groups than ranks: ranks
+ * are dealt out to groups, and a group's query heads to its ranks. cut.group NULL: all. */
+typedef struct own_heads {
+    parts_share keys, queries;
+} own_heads;
+
+static own_heads heads_of_group(const graph_builder *b, const gqa_spec *spec)
 {
-    bool whole = (spec->head_norm && (spec->norm_full || spec->norm_own)) || spec->alibi || spec->adapters ||
-                 spec->heads % spec->kv_heads;
-    if (whole)
-        return (parts_share){0};
-    return parts_inner_of(b, spec->kv_heads, 1);
+    own_heads own = {0};
+    int64_t of_each = spec->heads / spec->kv_heads, groups = spec->kv_heads;
+    int64_t ranks = b->sums ? b->sums->end.ranks : 0, rank = ranks ? b->sums->end.rank : 0;
+    int64_t k = ranks ? (groups * (rank + 1) - 1) / ranks : 0, begin = ranks * k / groups;
+    if (groups >= ranks || (ranks + groups - 1) / groups > of_each)
+        return own;
+    int64_t n = ranks * (k + 1) / groups - begin, first = of_each * (rank - begin) / n;
+    own.keys = own.queries = (parts_share){.cut = {b->sums, groups, 1}, .stays = true};
+    own.keys.ranges = (build_ranges){1, {{k, 1}}};
+    own.queries.cut.total = spec->heads;
+    own.queries.ranges = (build_ranges){1, {{k * of_each + first, of_each * (rank - begin + 1) / n - first}}};
+    return own;
 }
 
-/* Rows of a projection that has so many for each key head. */
-static parts_share rows_of(const parts_share *keys, int64_t of_each)
+static own_heads share_heads(const graph_builder *b, const gqa_spec *spec)
 {
-    parts_share share = *keys;
-    share.cut.total *= of_each;
-    share.cut.unit *= of_each;
-    for (int32_t i = 0; i < share.ranges.count; i++) {
-        share.ranges.at[i].first *= of_each;
-        share.ranges.at[i].rows *= of_each;
-    }
-    share.stays = true;
-    return share;
+    own_heads own = {0};
+    bool whole =
+        (spec->head_norm && (spec->norm_full || spec->norm_own)) || spec->adapters || spec->heads % spec->kv_heads;
+    if (whole)
+        return own;
+    own.keys = parts_inner_of(b, spec->kv_heads, 1);
+    own.queries = parts_share_rows(&own.keys, spec->heads / spec->kv_heads);
+    return own.keys.cut.group ? own : heads_of_group(b, spec);
 }
 
 void gqa_own_heads(const graph_builder *b, const gqa_spec *spec, int64_t *heads, int64_t *kv_heads)
 {
-    const parts_share keys = key_heads(b, spec);
-    *kv_heads = keys.cut.group ? keys.ranges.at[0].rows : spec->kv_heads;
-    *heads = keys.cut.group ? *kv_heads * (spec->heads / spec->kv_heads) : spec->heads;
+    const own_heads own = share_heads(b, spec);
+    *kv_heads = own.keys.cut.group ? own.keys.ranges.at[0].rows : spec->kv_heads;
+    *heads = own.keys.cut.group ? own.queries.ranges.at[0].rows : spec->heads;
 }
 
 static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_spec *spec)
 {
-    const parts_share keys = key_heads(b, spec),
-                      own = rows_of(&keys, keys.cut.group ? spec->heads / spec->kv_heads : 1);
+    const own_heads own = share_heads(b, spec);
     int64_t heads, kv_heads;
     gqa_own_heads(b, spec, &heads, &kv_heads);
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
@@ -88,13 +97,13 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_
     s->site.features = (spec->window ? TN_HAS_WINDOW : 0) | (spec->softcap != 0 ? TN_HAS_SOFTCAP : 0) |
                        (spec->chunk ? TN_HAS_CHUNK : 0) | (spec->sinks ? TN_HAS_SINKS : 0) |
                        (spec->both_sides ? TN_HAS_BOTH_SIDES : 0);
-    if (spec->alibi && build_slopes(b, spec, &slopes)) {
+    if (spec->alibi && build_slopes(b, spec, own.queries.ranges.at[0].first, heads, &slopes)) {
         build_param(b, s, TN_ROLE_DECAY, &slopes, 1);
         s->site.meaning[TN_AXIS_WEIGHT] = TN_DTYPE_NONE; /* the slopes' type is no weights' */
         s->site.features |= TN_HAS_ALIBI;
         s->site.num[TN_NUM_ALPHA] = spec->alibi_scale;
     }
-    const build_form some = {.ranges = own.cut.group ? &own.ranges : NULL};
+    const build_form some = {.ranges = own.queries.cut.group ? &own.queries.ranges : NULL};
     if (spec->sinks && build_tensor_as(b, m, "sinks", 1, &spec->heads, &some, &sinks))
         build_param(b, s, TN_ROLE_SINKS, &sinks, 1);
     return s;
@@ -102,12 +111,13 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_
 
 /* Those of the rank's own heads, which stay apart. Of a matrix that has all of them, three ranges. */
 static void build_own_projections(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n,
-                                  const parts_share *keys, gqa *out)
+                                  const own_heads *own, gqa *out)
 {
     int64_t group = spec->heads / spec->kv_heads, dim = spec->head_dim, hidden = spec->hidden;
     int64_t q = spec->heads * dim, kv = spec->kv_heads * dim, values = spec->kv_heads * value_dim(spec);
-    parts_share of_q = rows_of(keys, (spec->gated ? 2 : 1) * group * dim), of_k = rows_of(keys, dim);
-    parts_share of_v = rows_of(keys, value_dim(spec)), of_all = spec->by_head ? rows_of(keys, (group + 2) * dim) : of_q;
+    const parts_share of_q = parts_share_rows(&own->queries, (spec->gated ? 2 : 1) * dim);
+    const parts_share of_k = parts_share_rows(&own->keys, dim), of_v = parts_share_rows(&own->keys, value_dim(spec));
+    parts_share of_all = spec->by_head ? parts_share_rows(&own->keys, (group + 2) * dim) : of_q;
     if (!spec->fused) {
         out->q =
             parts_linear_share(spec->linear, b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL, &of_q);
@@ -122,6 +132,14 @@ static void build_own_projections(graph_builder *b, graph_module *m, const gqa_s
         of_all.ranges.at[1] = (struct build_range){q + of_k.ranges.at[0].first, of_k.ranges.at[0].rows};
         of_all.ranges.at[2] = (struct build_range){q + kv + of_v.ranges.at[0].first, of_v.ranges.at[0].rows};
     }
+    struct build_range *all = of_all.ranges.at;
+    if (spec->by_head && out->heads < out->kv_heads * group) { /* some queries of one key head                */
+        int64_t begin = all[0].first;
+        all[0] = (struct build_range){begin + of_q.ranges.at[0].first - own->keys.ranges.at[0].first * group * dim,
+                                      of_q.ranges.at[0].rows};
+        all[1] = (struct build_range){begin + group * dim, 2 * dim};
+        of_all.ranges.count = 2;
+    }
     out->q = parts_linear_share(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL, &of_all);
 }
 
@@ -129,13 +147,13 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
 {
     int64_t hidden = spec->hidden, q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
     int64_t values = spec->kv_heads * value_dim(spec);
-    const parts_share keys = key_heads(b, spec);
+    const own_heads own = share_heads(b, spec);
     parts_share back = {0};
-    if (keys.cut.group) {
-        const parts_share own = rows_of(&keys, spec->heads / spec->kv_heads * value_dim(spec));
-        back = parts_back_of(b, &own);
-        out->cut = back.adds ? (graph_cut){0} : own.cut;
-        build_own_projections(b, m, spec, n, &keys, out);
+    if (own.keys.cut.group) {
+        const parts_share inner = parts_share_rows(&own.queries, value_dim(spec));
+        back = parts_back_of(b, &inner);
+        out->cut = back.adds ? (graph_cut){0} : inner.cut;
+        build_own_projections(b, m, spec, n, &own, out);
     } else if (spec->fused) {
         out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL);
     } else {
@@ -146,8 +164,7 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
             out->v = parts_linear_of(spec->linear, b, m, n->v, hidden, values, spec->qkv_bias, NULL);
     }
     int64_t in = spec->heads * value_dim(spec), o = spec->out ? spec->out : hidden;
-    out->o = back.adds ? parts_linear_share(spec->linear, b, m, n->o, in, o, spec->o_bias, NULL, &back)
-                       : parts_linear_of(spec->linear, b, m, n->o, in, o, spec->o_bias, NULL);
+    out->o = parts_linear_some(spec->linear, b, m, n->o, in, o, spec->o_bias, &back);
     const int64_t widths[3] = {q, kv, values};
     for (int i = 0; spec->adapters && i < 3; i++)
         adapter_build(b, m, spec->adapters[i], spec->adapter, hidden, spec->adapter_rank, widths[i], &out->adapters[i]);

@@ -83,4 +83,4 @@ static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at,
     return steps_linear(r, l->out, &o);
 }
 
-const mixer_kind lightning = {sizeof(lightning_state), build, cache, forward};
+const mixer_kind lightning = {sizeof(lightning_state), build, cache, forward, NULL};

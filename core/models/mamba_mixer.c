@@ -142,7 +142,7 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     d->groups = s->groups;
     d->state = s->state;
     d->scan = build_scan(b, m, s);
-    d->conv = gated_conv_site(b, m, "conv1d", conv, s->taps, s->act, s->conv_bias);
+    d->conv = gated_conv_site(b, m, "conv1d", conv, s->taps, s->act, s->conv_bias, &(parts_share){0});
     d->in = parts_linear(b, m, "in_proj", s->hidden, inner + conv + s->heads, s->in_bias, NULL);
     build_norm(b, m, s, d);
     d->out = parts_linear(b, m, "out_proj", inner, s->hidden, s->out_bias, NULL);
@@ -208,4 +208,4 @@ static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at,
     return steps_linear(r, d->out, &o);
 }
 
-const mixer_kind mamba_mixer = {sizeof(mamba_mixer_state), build, cache, forward};
+const mixer_kind mamba_mixer = {sizeof(mamba_mixer_state), build, cache, forward, NULL};

@@ -20,6 +20,8 @@ typedef struct mixer_kind {
     void (*build)(graph_builder *b, graph_module *layer, const void *spec, void *state);
     model_layer (*cache)(const graph_builder *b, const void *spec); /* what a session keeps for it   */
     tn_tensor (*forward)(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x);
+    int64_t (*heads)(const graph_builder *b,
+                     const void *spec); /* this rank's, that the first rotation turns; or NULL */
 } mixer_kind;
 
 /* What stands in the place of a layer's MLP, or comes behind the layer's second sum. */

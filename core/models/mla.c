@@ -116,6 +116,19 @@ void mla_read_indexed(const config_reader *c, decoder_spec *s, mla_spec *m, int6
 
 /* ---- building ----------------------------------------------------------------------------------- */
 
+/* Whose heads are cut by sums alone. */
+static parts_share share_heads(const graph_builder *b, const mla_spec *spec)
+{
+    return parts_summed_of(b, spec->heads, 1);
+}
+
+static int64_t own_heads(const graph_builder *b, const void *from)
+{
+    const mla_spec *spec = from;
+    const parts_share own = share_heads(b, spec);
+    return own.cut.group ? build_ranges_rows(&own.ranges) : spec->heads;
+}
+
 static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_spec *spec)
 {
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
@@ -125,7 +138,7 @@ static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_
     bool expanded = b->lacks && b->lacks->per_module;
     s->site.dim[TN_DIM_HEAD] = (expanded ? spec->nope : spec->kv_rank) + spec->rope;
     s->site.dim[TN_DIM_HEAD_V] = expanded ? spec->v : spec->kv_rank;
-    s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
+    s->site.dim[TN_DIM_Q_HEADS] = own_heads(b, spec);
     s->site.dim[TN_DIM_KV_HEADS] = expanded ? spec->heads : 1;
     s->site.num[TN_NUM_SCALE] = spec->scale;
     s->site.features = spec->indexer.heads > 0 ? TN_HAS_CHOSEN_KEYS : 0;
@@ -163,29 +176,30 @@ static tn_site *build_product(graph_builder *b, const graph_module *m, const tn_
 /* Both products, with rows of kv_b_proj; those for keys as [in,out]. list has room for a head each. */
 static void build_products(graph_builder *b, graph_module *m, const mla_spec *spec, tn_tensor *list, mla *a)
 {
-    int64_t rows = spec->nope + spec->v;
+    int64_t rows = spec->nope + spec->v, heads = a->heads;
+    const parts_share share = share_heads(b, spec), own = parts_share_rows(&share, rows);
     graph_site *kv_b =
-        parts_linear_share(NULL, b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL, &(parts_share){0});
+        parts_linear_share(NULL, b, m, "kv_b_proj", spec->kv_rank, spec->heads * rows, false, NULL, &own);
     if (!kv_b)
         return;
     kv_b->unadapted = "its weight is absorbed into queries and values, head by head";
     const tn_tensor *weight = kv_b->site.param[TN_ROLE_WEIGHT].tensors;
-    for (int64_t n = 0; n < spec->heads; n++)
+    for (int64_t n = 0; n < heads; n++)
         list[n] = build_rows(b, weight, n * rows, spec->nope);
-    a->absorb = build_product(b, kv_b->module, list, spec->heads, TN_LAYOUT_LIST_IO, spec->nope, spec->kv_rank);
-    for (int64_t n = 0; n < spec->heads; n++)
+    a->absorb = build_product(b, kv_b->module, list, heads, TN_LAYOUT_LIST_IO, spec->nope, spec->kv_rank);
+    for (int64_t n = 0; n < heads; n++)
         list[n] = build_rows(b, weight, n * rows + spec->nope, spec->v);
-    a->expand = build_product(b, kv_b->module, list, spec->heads, TN_LAYOUT_EXPERT_LIST, spec->kv_rank, spec->v);
+    a->expand = build_product(b, kv_b->module, list, heads, TN_LAYOUT_EXPERT_LIST, spec->kv_rank, spec->v);
 }
 
 /* One of them of files that have kv_b_proj in two (.gguf), head by head, those for keys turned. */
-static tn_site *build_half(graph_builder *b, graph_module *parent, const char *name, tn_tensor *list, int64_t heads,
-                           int64_t in, int64_t out)
+static tn_site *build_half(graph_builder *b, graph_module *parent, const char *name, tn_tensor *list, int64_t first,
+                           int64_t heads, int64_t in, int64_t out)
 {
     graph_module *m = build_module(b, parent, name, "Linear");
     for (int64_t n = 0; n < heads && m; n++) {
         char tensor[32];
-        snprintf(tensor, sizeof tensor, "%lld.weight", (long long)n);
+        snprintf(tensor, sizeof tensor, "%lld.weight", (long long)(first + n));
         build_tensor(b, m, tensor, 2, (int64_t[]){out, in}, &list[n]);
     }
     return build_product(b, m, list, heads, TN_LAYOUT_EXPERT_LIST, in, out);
@@ -197,8 +211,9 @@ static void build_kv_b(graph_builder *b, graph_module *m, const mla_spec *spec, 
     if (!list) {
         build_fail(b, TN_E_MEMORY, "graph", "out of memory");
     } else if (build_has(b, m, "k_b_proj.0.weight")) {
-        a->absorb = build_half(b, m, "k_b_proj", list, spec->heads, spec->nope, spec->kv_rank);
-        a->expand = build_half(b, m, "v_b_proj", list, spec->heads, spec->kv_rank, spec->v);
+        int64_t first = share_heads(b, spec).ranges.at[0].first;
+        a->absorb = build_half(b, m, "k_b_proj", list, first, a->heads, spec->nope, spec->kv_rank);
+        a->expand = build_half(b, m, "v_b_proj", list, first, a->heads, spec->kv_rank, spec->v);
     } else {
         build_products(b, m, spec, list, a);
     }
@@ -207,21 +222,24 @@ static void build_kv_b(graph_builder *b, graph_module *m, const mla_spec *spec, 
 
 static void build_queries(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
 {
-    int64_t width = spec->heads * (spec->nope + spec->rope);
+    int64_t dim = spec->nope + spec->rope, width = spec->heads * dim;
+    const parts_share share = share_heads(b, spec), own = parts_share_rows(&share, dim);
     if (spec->q_rank == 0) {
-        a->q_b = parts_linear(b, m, "q_proj", spec->hidden, width, false, NULL);
+        a->q_b = parts_linear_some(NULL, b, m, "q_proj", spec->hidden, width, false, &own);
         return;
     }
     a->q_a = parts_linear(b, m, "q_a_proj", spec->hidden, spec->q_rank, spec->bias, NULL);
     a->q_norm = parts_norm(b, m, "q_a_layernorm", &spec->norm, spec->q_rank, false);
-    a->q_b = parts_linear(b, m, "q_b_proj", spec->q_rank, width, false, NULL);
+    a->q_b = parts_linear_some(NULL, b, m, "q_b_proj", spec->q_rank, width, false, &own);
 }
 
 static void mla_build(graph_builder *b, graph_module *layer, const void *from, void *state)
 {
     const mla_spec *spec = from;
     mla *a = state;
-    int64_t heads = spec->heads, rank = spec->kv_rank;
+    int64_t heads = own_heads(b, spec), rank = spec->kv_rank;
+    const parts_share share = share_heads(b, spec), own = parts_share_rows(&share, spec->v),
+                      back = parts_back_of(b, &own);
     graph_module *m = build_module(b, layer, "self_attn", spec->class_name);
     *a = (mla){.heads = heads,
                .kv_rank = rank,
@@ -235,7 +253,7 @@ static void mla_build(graph_builder *b, graph_module *layer, const void *from, v
     a->kv_a = parts_linear(b, m, "kv_a_proj_with_mqa", spec->hidden, rank + spec->rope, spec->bias, NULL);
     a->kv_norm = parts_norm(b, m, "kv_a_layernorm", &spec->norm, rank, false);
     build_kv_b(b, m, spec, a);
-    a->o = parts_linear(b, m, "o_proj", heads * spec->v, spec->hidden, spec->bias, NULL);
+    a->o = parts_linear_some(NULL, b, m, "o_proj", spec->heads * spec->v, spec->hidden, spec->bias, &back);
     a->copy = build_step(b, m, TN_OP_COPY, rank);
     if (spec->indexer.heads > 0 && !spec->indexer.borrows)
         build_indexer(b, m, spec, a);
@@ -348,4 +366,4 @@ static tn_tensor mla_forward(graph_run *r, const void *state, const mixer_place 
     return steps_linear(r, a->o, &out);
 }
 
-const mixer_kind mla_mixer = {sizeof(mla), mla_build, mla_cache, mla_forward};
+const mixer_kind mla_mixer = {sizeof(mla), mla_build, mla_cache, mla_forward, own_heads};

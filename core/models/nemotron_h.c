@@ -107,8 +107,8 @@ static tn_tensor experts_forward(graph_run *r, const void *state, const mixer_pl
     return y;
 }
 
-static const mixer_kind mlp_alone = {sizeof(feed), mlp_build, feed_cache, mlp_forward};
-static const mixer_kind experts = {sizeof(feed), experts_build, feed_cache, experts_forward};
+static const mixer_kind mlp_alone = {sizeof(feed), mlp_build, feed_cache, mlp_forward, NULL};
+static const mixer_kind experts = {sizeof(feed), experts_build, feed_cache, experts_forward, NULL};
 
 /* ---- the model ------------------------------------------------------------------------------------------------- */
 

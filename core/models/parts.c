@@ -44,6 +44,24 @@ parts_share parts_inner_of(const graph_builder *b, int64_t total, int64_t unit)
     return share_of(b->group ? b->group : b->sums, total, unit);
 }
 
+parts_share parts_summed_of(const graph_builder *b, int64_t total, int64_t unit)
+{
+    return share_of(b->sums, total, unit);
+}
+
+parts_share parts_share_rows(const parts_share *share, int64_t of_each)
+{
+    parts_share rows = *share;
+    rows.cut.total *= of_each;
+    rows.cut.unit *= of_each;
+    for (int32_t i = 0; i < rows.ranges.count; i++) {
+        rows.ranges.at[i].first *= of_each;
+        rows.ranges.at[i].rows *= of_each;
+    }
+    rows.stays = true;
+    return rows;
+}
+
 int64_t parts_inner_unit(graph_builder *b, const graph_module *m, const char *name, int64_t columns)
 {
     int64_t unit = parts_unit(b, columns), whole = b->sums && m ? build_columns_unit(b, m, name) : 1;
@@ -123,6 +141,13 @@ graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, 
     s->adds = share->adds;
     s->stays_cut = share->stays;
     return b->status == TN_OK ? s : NULL;
+}
+
+graph_site *parts_linear_some(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
+                              int64_t in, int64_t out, bool bias, const parts_share *share)
+{
+    return share->cut.group ? parts_linear_share(kind, b, parent, name, in, out, bias, NULL, share)
+                            : parts_linear_of(kind, b, parent, name, in, out, bias, NULL);
 }
 
 static void fill_norm(graph_builder *b, graph_site *s, const parts_norm_kind *kind, int64_t width,

@@ -35,6 +35,8 @@ parts_share parts_share_of(const graph_builder *b, int64_t total, int64_t unit);
  * cut by sums. name: the tensor of the product behind it, whose codes are to stay together. */
 parts_share parts_inner_of(const graph_builder *b, int64_t total, int64_t unit);
 int64_t parts_inner_unit(graph_builder *b, const graph_module *m, const char *name, int64_t columns);
+/* The same, but only where the model is cut by sums: of what is whole on every rank else. */
+parts_share parts_summed_of(const graph_builder *b, int64_t total, int64_t unit);
 /* By sums: the columns of the product behind it. Else nothing. */
 parts_share parts_back_of(const graph_builder *b, const parts_share *inner);
 /* What s gives is to be added up; stays: by whom it is inside of. */
@@ -44,6 +46,8 @@ bool parts_zeros(graph_builder *b, int64_t count, tn_tensor *out);
 /* The units in which rows are dealt out that have no order of their own: as many as products compute side by side, but
  * no fewer than 8, since products of one row or some may be summed in another order. */
 int64_t parts_unit(const graph_builder *b, int64_t rows);
+/* The rows of a matrix that has so many for each of what was shared out. */
+parts_share parts_share_rows(const parts_share *share, int64_t of_each);
 /* The same range once more, `by` rows further on: of another projection in the same matrix. */
 void parts_share_again(parts_share *share, int64_t by);
 
@@ -52,6 +56,9 @@ void parts_cut(graph_site *s, graph_cut cut);
 
 graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
                                int64_t in, int64_t out, bool bias, graph_site *outer, const parts_share *share);
+/* The same where the share is of something; else as parts_linear_of. */
+graph_site *parts_linear_some(const parts_linear_kind *kind, graph_builder *b, graph_module *parent, const char *name,
+                              int64_t in, int64_t out, bool bias, const parts_share *share);
 
 /* A norm of a modeling file: by root mean square, or LAYER_NORM, which also takes the mean away. */
 typedef struct parts_norm_kind {

@@ -356,7 +356,7 @@ static void both_end_with(const char *parallel, int status)
 
 START_TEST(ranks)
 {
-    static const char *const ways[] = {"tensor=2", "pipeline=2"};
+    static const char *const ways[] = {"tensor=2", "pipeline=2", "sums=2"};
     begin("tests/data/models/qwen2");
     both_end_with(ways[_i], 0);
     flip_in("model-00002-of-00002.safetensors", -1);
@@ -369,6 +369,6 @@ int main(void)
     TCase *tc = suite_open("locked", 0);
     suite_add(tc, every_file_counts, files_that_come_and_go, the_library_counts, what_goes_not_together, a_gguf,
               cancelled, the_range_is_named, what_is_not_read_does_not_count);
-    tcase_add_loop_test(tc, ranks, 0, 2);
+    tcase_add_loop_test(tc, ranks, 0, 3);
     return suite_run();
 }
