@@ -10,7 +10,8 @@ static const int64_t call_tokens[CALLS] = {1, 512};
 
 typedef struct holding {
     int64_t cut, whole, copied;
-    size_t cache; /* for a thousand positions                                                       */
+    size_t cache;       /* for a thousand positions                                                 */
+    tn_model_info info; /* what of the first layer is the rank's                                    */
 } holding;
 
 /* With --network. */
@@ -79,7 +80,8 @@ static tn_status open_as(workspace *w, int32_t rank, int32_t ranks, holding *h, 
     tn_session *session = tn_session_new(w->model, &short_one, err);
     if (!session)
         return err->code;
-    *h = (holding){w->info.cut_bytes, w->info.whole_bytes, w->info.converted_bytes, tn_session_cache_bytes(session)};
+    *h = (holding){w->info.cut_bytes, w->info.whole_bytes, w->info.converted_bytes, tn_session_cache_bytes(session),
+                   w->info};
     tn_session_free(session);
     tn_status status = f ? forecast_rank(w, rank, f, err) : TN_OK;
     tn_model_close(w->model);
@@ -91,10 +93,13 @@ static tn_status print_json(const holding *list, int32_t ranks, const forecasts 
 {
     json_t *all = json_array();
     for (int32_t r = 0; r < ranks; r++)
-        json_array_append_new(all, json_pack("{s:I, s:I, s:I, s:I, s:I}", "rank", (json_int_t)r, "cut_bytes",
-                                             (json_int_t)list[r].cut, "whole_bytes", (json_int_t)list[r].whole,
-                                             "copied_bytes", (json_int_t)list[r].copied, "cache_bytes_per_1000",
-                                             (json_int_t)list[r].cache));
+        json_array_append_new(
+            all, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", (json_int_t)r, "cut_bytes",
+                           (json_int_t)list[r].cut, "whole_bytes", (json_int_t)list[r].whole, "copied_bytes",
+                           (json_int_t)list[r].copied, "cache_bytes_per_1000", (json_int_t)list[r].cache, "heads",
+                           (json_int_t)list[r].info.own_heads, "kv_heads", (json_int_t)list[r].info.own_kv_heads,
+                           "inner", (json_int_t)list[r].info.own_inner, "experts", (json_int_t)list[r].info.own_experts,
+                           "vocab", (json_int_t)list[r].info.own_vocab));
     json_t *root = json_pack("{s:o}", "ranks", all);
     if (f)
         json_object_set_new(root, "calls", network_json(f->call, CALLS));
@@ -106,8 +111,13 @@ static tn_status print_table(const holding *list, int32_t ranks, tn_error *err)
     char text[32];
     double sum = 0, most = 0;
     table t;
-    table_start(&t, 5, 0x1f);
+    table_start(&t, 10, 0x3ff);
     table_cell(&t, "RANK");
+    table_cell(&t, "HEADS");
+    table_cell(&t, "OF KEYS");
+    table_cell(&t, "INNER");
+    table_cell(&t, "EXPERTS");
+    table_cell(&t, "VOCAB");
     table_cell(&t, "PARTS");
     table_cell(&t, "WHOLE");
     table_cell(&t, "OF THESE COPIED");
@@ -117,6 +127,11 @@ static tn_status print_table(const holding *list, int32_t ranks, tn_error *err)
         sum += own;
         most = own > most ? own : most;
         table_cell(&t, "%d", (int)r);
+        table_cell(&t, "%lld", (long long)list[r].info.own_heads);
+        table_cell(&t, "%lld", (long long)list[r].info.own_kv_heads);
+        table_cell(&t, "%lld", (long long)list[r].info.own_inner);
+        table_cell(&t, "%lld", (long long)list[r].info.own_experts);
+        table_cell(&t, "%lld", (long long)list[r].info.own_vocab);
         table_cell(&t, "%s", bytes_text((double)list[r].cut, text));
         table_cell(&t, "%s", bytes_text((double)list[r].whole, text));
         table_cell(&t, "%s", bytes_text((double)list[r].copied, text));

@@ -39,6 +39,8 @@ static graph_site *build_rule(graph_builder *b, graph_module *m, graph_module *g
     bias = tn_tensor_dense(bias.data, bias.dtype, 2, per_channel);
     build_param(b, rule, TN_ROLE_DECAY, &rate, 1);
     build_param(b, rule, TN_ROLE_BIAS, &bias, 1);
+    rule->cut = share.cut;
+    rule->stays_cut = true;
     rule->site.features = TN_HAS_CHANNEL_DECAY;
     rule->site.dim[TN_DIM_Q_HEADS] = rule->site.dim[TN_DIM_KV_HEADS] = heads;
     rule->site.dim[TN_DIM_HEAD] = rule->site.dim[TN_DIM_HEAD_V] = s->dim;

@@ -19,6 +19,7 @@ typedef struct decoder_layer {
     tn_site *keep[2], *give[2];                                /* factors of h and what is added, or NULL */
     bool sums;                                                 /* decoder_norms.sums               */
     bool alone;                                                /* there is no MLP                  */
+    bool once; /* what ranks make of both halves is added up together                                  */
 } decoder_layer;
 
 typedef struct decoder {
@@ -120,6 +121,16 @@ static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *
     }
 }
 
+/* Halves side by side are one sum over ranks, where nothing is done with either before they are added. */
+static void join_sums(decoder_layer *l)
+{
+    graph_site *o = l->attention.o;
+    bool plain = !l->after_attention && !l->after_mlp && !l->keep[0] && !l->keep[1] && !l->give[0] && !l->give[1];
+    if (!plain || !o || !o->adds || !l->mlp || !l->mlp->adds)
+        return;
+    l->once = o->stays_cut = l->mlp->stays_cut = true;
+}
+
 static void build_layer(graph_builder *b, const config_reader *c, graph_module *parent, const decoder_spec *s,
                         int64_t i, decoder *d)
 {
@@ -133,9 +144,11 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
     if (!spec.mixer && spec.attention.borrows && spec.attention.rope != GQA_NO_ROPE)
         d->borrows[spec.attention.rope] = true;
     l->whole = spec.whole;
-    if (!spec.whole)
+    if (!spec.whole) {
         build_halves(b, m, s, &spec, i, d);
-    else if ((l->whole_state = piece_state(b, spec.whole->state_size)))
+        if (d->parallel && (s->residual_scale == 0 || s->residual_scale == 1))
+            join_sums(l);
+    } else if ((l->whole_state = piece_state(b, spec.whole->state_size)))
         spec.whole->build(b, m, &spec, l->whole_state, &d->cache[i]);
 }
 
@@ -459,7 +472,9 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, c
         if (l->mlp_norm)
             x = steps_norm(r, l->mlp_norm, h);
         run_feed(r, l, &at, h, &x, mlp);
-        steps_add(r, h, &a);
+        steps_add(r, l->once ? mlp : h, &a);
+        if (l->once)
+            steps_sum(r, &l->mlp->cut, mlp);
     } else {
         x = enter_half(r, d, l->mlp_norm, h, &a);
         run_feed(r, l, &at, h, &x, mlp);

@@ -66,6 +66,8 @@ static graph_site *build_rule(graph_builder *b, graph_module *m, const delta_net
         return NULL;
     build_param(b, rule, TN_ROLE_DECAY, &rate, 1);
     build_param(b, rule, TN_ROLE_BIAS, &bias, 1);
+    rule->cut = share.cut;
+    rule->stays_cut = true;
     rule->site.dim[TN_DIM_Q_HEADS] = own.k_heads;
     rule->site.dim[TN_DIM_KV_HEADS] = own.v_heads;
     rule->site.dim[TN_DIM_HEAD] = s->head_k;

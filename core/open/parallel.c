@@ -186,6 +186,55 @@ static size_t all_pieces(const graph *g, piece *to)
     return count;
 }
 
+/* A linear layer as wide as the vocabulary is the head, which sees the last token alone. */
+static bool is_head(const graph_site *s, int64_t vocab)
+{
+    return s->site.op == TN_OP_LINEAR && (s->cut.group && !s->adds ? s->cut.total : s->site.dim[TN_DIM_OUT]) == vocab;
+}
+
+/* What of the parts of a site is this rank's. */
+static int64_t own_part(const graph_site *s, int64_t all)
+{
+    int64_t first;
+    const group *g = s->cut.group;
+    return g && s->by_parts ? group_share(g, g->end.rank, s->cut.total, s->cut.unit, &first) : all;
+}
+
+static bool is_of_tower(const graph_module *m)
+{
+    while (m && !m->apart)
+        m = m->parent;
+    return m;
+}
+
+static void set_once(int64_t *number, int64_t value)
+{
+    *number = *number ? *number : value;
+}
+
+static void count_own(tn_model *m)
+{
+    const graph *g = m->target.graph;
+    tn_model_info *info = &m->info;
+    int64_t vocab = m->flow->shape(m->arch_state)->vocab;
+    for (size_t i = 0; i < g->site_count && m->group; i++) {
+        const graph_site *s = g->sites[i];
+        const int64_t *dim = s->site.dim;
+        if (s->lacking || is_of_tower(s->module))
+            continue;
+        if (s->site.op == TN_OP_ATTENTION) {
+            set_once(&info->own_heads, dim[TN_DIM_Q_HEADS]);
+            set_once(&info->own_kv_heads, dim[TN_DIM_KV_HEADS]);
+        }
+        if (s->site.op == TN_OP_MLP || s->site.op == TN_OP_MOE_EXPERTS)
+            set_once(&info->own_inner, own_part(s, dim[TN_DIM_INTER]));
+        if (s->site.op == TN_OP_MOE_EXPERTS)
+            set_once(&info->own_experts, dim[TN_DIM_EXPERTS]);
+        if (is_head(s, vocab))
+            set_once(&info->own_vocab, dim[TN_DIM_OUT]);
+    }
+}
+
 tn_status parallel_count(tn_model *m, tn_error *err)
 {
     size_t count = m->group ? all_pieces(m->target.graph, NULL) : 0;
@@ -195,6 +244,7 @@ tn_status parallel_count(tn_model *m, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");
     if (m->group)
         all_pieces(m->target.graph, list);
+    count_own(m);
     qsort(list, count, sizeof *list, by_place);
     for (size_t i = 0; i < count; i++) {
         if (!end || list[i].data >= end) /* a head may be a part of the embedding                            */
@@ -222,12 +272,6 @@ static double part_of_experts(const tn_site *site, int64_t chosen)
     int64_t experts = site->dim[TN_DIM_EXPERTS];
     bool of_experts = site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL;
     return of_experts && experts > chosen && chosen > 0 ? (double)chosen / (double)experts : 1;
-}
-
-/* A linear layer as wide as the vocabulary is the head, which sees the last token alone. */
-static bool is_head(const graph_site *s, int64_t vocab)
-{
-    return s->site.op == TN_OP_LINEAR && (s->cut.group && !s->adds ? s->cut.total : s->site.dim[TN_DIM_OUT]) == vocab;
 }
 
 void parallel_work(const tn_model *m, int64_t tokens, double *bytes, double *operations)

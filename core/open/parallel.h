@@ -43,7 +43,7 @@ tn_status parallel_apply_told(tn_model *m, tn_config *config, const parallel_ord
 /* TN_E_USAGE for what is not told to other ranks. */
 tn_status parallel_refuse(const tn_model *m, const char *what, tn_error *err);
 
-/* Fills cut_bytes and whole_bytes of the model's info, where it is parallel. */
+/* Fills cut_bytes, whole_bytes and own_heads to own_vocab of the model's info, where it is parallel. */
 tn_status parallel_count(tn_model *m, tn_error *err);
 
 /* Weights that this rank reads for so many tokens of which one gets logits, and multiplications and additions with

@@ -97,6 +97,9 @@ typedef struct tn_model_info {
     int64_t cut_bytes, whole_bytes; /* of it: weights that its operations read, of which the ranks have parts, or all */
     int64_t messages, message_bytes; /* of it, so far: calls of its group, and what this rank gave in them       */
     double message_seconds;          /* ... and how long they took, with waiting for other ranks                */
+    /* Of it, this rank's of the first layer of its own that has such a thing: heads of queries and of keys, elements of
+     * an MLP's or an expert's inner row, experts; and tokens whose logits it makes. */
+    int64_t own_heads, own_kv_heads, own_inner, own_experts, own_vocab;
 } tn_model_info;
 
 /* Maps a checkpoint folder, or a .gguf file with those that it was split into, and builds its graph; all sites are

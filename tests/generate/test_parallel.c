@@ -205,6 +205,14 @@ START_TEST(what_is_foretold)
     ck_assert_int_eq(many.gathers, 2 * info.layers + 1); /* one behind each half                               */
     tn_session_free(s);
     tn_model_close(m);
+    m = open_as(&p, "tests/data/models/cohere", "sums");
+    s = tn_session_new(m, &o, &err);
+    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_model_get_info(m, &info);
+    ck_assert_int_eq(tn_session_forecast(s, 16, &many, &err), TN_OK);
+    ck_assert_int_eq(many.gathers, info.layers + 1); /* halves side by side are one                            */
+    tn_session_free(s);
+    tn_model_close(m);
 }
 END_TEST
 
