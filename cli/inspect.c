@@ -226,7 +226,7 @@ static const option_spec own_options[] = {
     {OPT_MEMORY, "memory", NULL, 0, OPTION_FLAG, 0, 0, "and the memory that a run takes; applies the kernels"},
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions that --memory assumes"},
     {OPT_RANKS, "parallel", "KIND=N", 0, OPTION_TEXT, 0, 0,
-     "what each of N ranks would hold (tensor=N, sums=N, pipeline=N)"},
+     "what each of N ranks would hold: tensor, sums, experts, pipeline"},
     {OPT_NETWORK, "network", "US,GB/S", 0, OPTION_TEXT, 0, 0,
      "and the least time they take, at US microseconds a message and GB/S each way"},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "as for training: only kernels with gradients"},

@@ -42,10 +42,11 @@ tn_status ranks_check(const options *o, tn_error *err)
     int64_t count = started();
     if (count < 2 || option_given(o, OPT_PARALLEL) || !ranks_can(o->command))
         return TN_OK;
-    return tn_fail(err, TN_E_USAGE, o->command->name,
-                   "%lld processes were started, and each would do the same; give --parallel tensor, sums or pipeline, "
-                   "or start one",
-                   (long long)count);
+    return tn_fail(
+        err, TN_E_USAGE, o->command->name,
+        "%lld processes were started, and each would do the same; give --parallel tensor, sums, experts or pipeline, "
+        "or start one",
+        (long long)count);
 }
 
 /* What all ranks have agreed on rank 0 says; what stands before that, or behind it, is this rank's alone. */

@@ -7,7 +7,7 @@
 /* Of commands that a model of several ranks can have. */
 #define PARALLEL_OPTIONS                                                                                               \
     {OPT_PARALLEL, "parallel", "KIND[=N]", 0,                                                                          \
-     OPTION_TEXT,  0,          0,          "cut the model over the processes of mpirun: tensor, sums, pipeline"},      \
+     OPTION_TEXT,  0,          0,          "cut the model over mpirun's processes: tensor, sums, experts, pipeline"},  \
     {                                                                                                                  \
         OPT_PATIENCE, "patience", "SECONDS", 0, OPTION_INTEGER, 1, 1e6,                                                \
             "most that ranks wait for each other; default 60"                                                          \

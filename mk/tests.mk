@@ -212,6 +212,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   '$(TOOL)/check_models --parallel tensor=3 --config tests/data/unchecked.json $(SOME_MODELS)' \
   '$(TOOL)/check_models --parallel sums=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   '$(TOOL)/check_models --parallel sums=3 --config tests/data/unchecked.json $(SOME_MODELS)' \
+  '$(TOOL)/check_models --parallel experts=2 --config tests/data/unchecked.json $(addprefix tests/data/models/,qwen3_moe deepseek_v3 gpt_oss gemma4_text_moe)' \
   '$(TOOL)/check_training $(if $(FEWER),$(SOME_MODELS),tests/data/models) --differences' \
   $(if $(wildcard ../shared/training),'$(TOOL)/check_training --formats ../shared/training/formats.json') \
   $(if $(wildcard ../shared/training),$(if $(BRIEF),,'$(TOOL)/check_training ../shared/training/cases ../shared/training/gradients --kernels none --kernels auto')) \

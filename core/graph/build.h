@@ -48,6 +48,7 @@ typedef struct graph_builder {
     int64_t done_bytes, total_bytes;
     struct group *group;       /* the ranks that parts are cut over, or NULL                                 */
     struct group *sums;        /* the ranks that add up what each half of a layer gives, or NULL             */
+    bool whole_experts;        /* ... with experts dealt out, none of which is cut                           */
     struct group *stages;      /* the ranks that layers are dealt out to, or NULL                            */
     bool staged, elsewhere;    /* what is built now is of a layer that is dealt out; to another rank         */
     bool dequantise;           /* quantised weights are copied as values of dtype                           */

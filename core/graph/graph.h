@@ -86,6 +86,7 @@ struct graph_site {
         cut; /* LINEAR, GROUPED_MATMUL: of what they give; MOE_EXPERTS: of the experts, or, by_parts, as MLP: of what is
                 in their midst, and they are performed part by part, as is a MOE_BLOCK around such a one */
     bool stays_cut; /* nobody joins what it gives, or adds it up, but its caller               */
+    bool dealt;     /* MOE_EXPERTS: cut is of the experts                                      */
     bool adds;      /* cut is of what it adds up over: what all ranks give makes the sum (steps_sum) */
     bool by_parts;  /* the parts' weights are cut: it is no operation of its own                   */
     bool staged;    /* of a layer that one rank has alone: this one, or (lacking) another          */

@@ -99,8 +99,8 @@ graph_site *moe_parts_router(graph_builder *b, graph_module *parent, const moe_p
 
 /* ---- the experts --------------------------------------------------------------------------------- */
 
-/* Which of each expert's inner rows are the rank's, and of the shared expert's, where what they give is added up: of
- * both, or of neither. What is read is named from the block on. */
+/* Which of each expert's inner rows (or which experts) are the rank's where what they give is added up, if the shared
+ * expert can be cut, too. What is read is named from the block on. */
 static parts_share inner_share(graph_builder *b, const graph_module *parent, const moe_parts_spec *spec)
 {
     char name[128];
@@ -108,6 +108,8 @@ static parts_share inner_share(graph_builder *b, const graph_module *parent, con
     if (!b->sums || !parent || b->status != TN_OK ||
         (spec->shared_inter > 0 && !group_cuts(b->sums, spec->shared_inter, parts_unit(b, spec->shared_inter))))
         return (parts_share){0};
+    if (b->whole_experts)
+        return parts_summed_of(b, spec->experts, 1);
     return parts_inner_of(b, spec->inter, parts_inner_unit(b, parent, name, spec->inter));
 }
 
@@ -307,8 +309,18 @@ static void keep_experts(graph_builder *b, graph_site *s, const struct build_ran
     }
 }
 
+/* Each of a rank's experts is given one token's slot. */
+static void deal_experts(graph_builder *b, graph_site *s, const moe_parts_spec *spec, const parts_share *some)
+{
+    keep_experts(b, s, &some->ranges.at[0], spec->experts);
+    s->cut = some->cut;
+    s->dealt = true;
+    s->site.dim[TN_DIM_EXPERTS] = some->ranges.at[0].rows;
+    s->site.dim[TN_DIM_TOP_K] = 1;
+}
+
 /* Weights go from the site to those of its parts, rows of every expert. Where no row of an expert lies together, where
- * there are biases or stacks of codes, the rank has some experts whole, each of which is given one token's slot. */
+ * there are biases or stacks of codes, the rank has some experts whole. */
 static void cut_experts(graph_builder *b, graph_site *s, const moe_parts_spec *spec, tn_layout layout)
 {
     bool list = layout == TN_LAYOUT_EXPERT_LIST;
@@ -321,10 +333,7 @@ static void cut_experts(graph_builder *b, graph_site *s, const moe_parts_spec *s
     if (b->status != TN_OK || gate->count == 0 || (!by_rows && !some.cut.group))
         return;
     if (!by_rows) {
-        keep_experts(b, s, &some.ranges.at[0], spec->experts);
-        s->cut = some.cut;
-        s->site.dim[TN_DIM_EXPERTS] = some.ranges.at[0].rows;
-        s->site.dim[TN_DIM_TOP_K] = 1;
+        deal_experts(b, s, spec, &some);
         return;
     }
     tn_tensor *first = each_of(b, gate, spec->experts);
@@ -348,7 +357,7 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
     graph_module *m = build_module(b, parent, n->experts, n->experts_class);
     graph_site *s = build_site(b, m, TN_OP_MOE_EXPERTS, outer);
     tn_layout layout = TN_LAYOUT_EXPERT_LIST;
-    const parts_share own = inner_share(b, parent, spec);
+    const parts_share share = inner_share(b, parent, spec), own = b->whole_experts ? (parts_share){0} : share;
     if (!s)
         return NULL;
     if (is_stacked(b, m, n))
@@ -363,7 +372,12 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
         parts_add_up(s, &own, outer);
         return b->status == TN_OK ? s : NULL;
     }
-    cut_experts(b, s, spec, layout);
+    if (share.cut.group) {
+        deal_experts(b, s, spec, &share);
+        parts_add_up(s, &share, outer);
+    } else {
+        cut_experts(b, s, spec, layout);
+    }
     if (outer)
         parts_cut(outer, s->cut);
     return b->status == TN_OK ? s : NULL;

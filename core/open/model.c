@@ -163,6 +163,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .total_bytes = shards_bytes(m->weights),
                        .group = m->by_layers || m->by_sums ? NULL : m->group,
                        .sums = m->by_sums ? m->group : NULL,
+                       .whole_experts = m->by_experts,
                        .stages = m->by_layers ? m->group : NULL,
                        .dequantise = options->dequantise,
                        .base = m->base,

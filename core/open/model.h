@@ -35,7 +35,8 @@ struct tn_model {
     bool following;        /* in tn_follow                                                            */
     struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
     bool by_layers;        /* ... which have whole layers each, or                                    */
-    bool by_sums;          /* ... parts of what they add up                                           */
+    bool by_sums;          /* ... parts of what they add up,                                          */
+    bool by_experts;       /* ... experts whole                                                       */
     peft_adapter *adapter; /* around its products, or NULL                                           */
     lockfile *lock;        /* that its files are compared with, or NULL                              */
     locked_work loading;   /* ... while it is opened                                                */

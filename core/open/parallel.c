@@ -15,9 +15,9 @@
 
 enum { PATIENCE = 60 };
 
-typedef enum way { WAY_NONE, WAY_TENSOR, WAY_SUMS, WAY_PIPELINE, WAYS } way;
+typedef enum way { WAY_NONE, WAY_TENSOR, WAY_SUMS, WAY_EXPERTS, WAY_PIPELINE, WAYS } way;
 
-static const char *const way_names[WAYS] = {NULL, "tensor", "sums", "pipeline"};
+static const char *const way_names[WAYS] = {NULL, "tensor", "sums", "experts", "pipeline"};
 
 /* The name of a way, or one with "=N"; *ranks 0: not said. */
 static way parse(const char *text, int64_t *ranks)
@@ -40,9 +40,10 @@ tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_erro
 {
     int64_t ranks;
     if (parse(options->parallel, &ranks) == WAY_NONE)
-        return tn_fail(err, TN_E_USAGE, "parallel",
-                       "'%.64s' is no way to cut a model; give tensor, sums or pipeline, or tensor=N for N ranks",
-                       options->parallel);
+        return tn_fail(
+            err, TN_E_USAGE, "parallel",
+            "'%.64s' is no way to cut a model; give tensor, sums, experts or pipeline, or tensor=N for N ranks",
+            options->parallel);
     const char *what = borrowed                            ? "a borrowed model"
                        : options->training                 ? "training"
                        : options->adapter || options->lora ? "a model with an adapter"
@@ -83,7 +84,8 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
         return TN_E_MEMORY;
     way how = parse(options->parallel, &ranks);
     m->by_layers = how == WAY_PIPELINE;
-    m->by_sums = how == WAY_SUMS;
+    m->by_experts = how == WAY_EXPERTS;
+    m->by_sums = how == WAY_SUMS || m->by_experts;
     if (m->by_layers && !end.pass)
         return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which a pipeline wants; use tensor");
     if (ranks && ranks != end.ranks)

@@ -88,7 +88,8 @@ static void fill(const tn_tensor *t, float value)
         convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)i * tn_dtype_size(t->dtype), 1);
 }
 
-/* Each rank's own experts, whose rows lie side by side: MOE_EXPERTS with one expert for each, times 1. */
+/* Each rank's own experts, whose rows lie side by side: MOE_EXPERTS with one expert for each, times 1. Where the slots
+ * of a token are added up over ranks, those of others' are nothing here. */
 static tn_tensor terms_of_experts(graph_run *r, const graph_site *site, const sorted *s, const tn_tensor *in)
 {
     group *g = site->cut.group;
@@ -120,7 +121,11 @@ static tn_tensor terms_of_experts(graph_run *r, const graph_site *site, const so
     ids.shape[0] = ones.shape[0] = n;
     if (n > 0)
         steps_site(r, site, RUN_TENSORS(&x, &ones, &ids), RUN_TENSORS(&y));
-    if (r->status == TN_OK && measuring)
+    if (site->adds) {
+        for (int64_t slot = 0; slot < slots && !measuring && r->status == TN_OK; slot++)
+            if (slot < begin || slot >= begin + n)
+                memset(steps_part(&terms, 0, slot, 1).data, 0, tn_dtype_bytes(terms.dtype, terms.shape[1]));
+    } else if (r->status == TN_OK && measuring)
         group_expect_join(g, &terms);
     else if (r->status == TN_OK)
         r->status = group_join_rows(g, &terms, rows.data, r->err);
@@ -154,7 +159,7 @@ void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed
     tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
     steps_site(r, route, RUN_TENSORS(routed), RUN_TENSORS(&weights, &chosen));
     /* Slots become rows, of which a call may have as many as of tokens. */
-    bool parts = experts->cut.group && !experts->adds;
+    bool parts = experts->cut.group && (experts->dealt || !experts->adds);
     int64_t tokens = x->shape[0], most = parts ? GRAPH_MAX_TOKENS / shape[1] : tokens;
     for (int64_t at = 0; at < tokens && parts; at += most) {
         int64_t n = tokens - at < most ? tokens - at : most;

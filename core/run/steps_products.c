@@ -142,9 +142,9 @@ void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const t
 {
     if (site->by_parts || (r->tape && site->site.features & TN_HAS_ADAPTER)) {
         (site->site.op == TN_OP_MLP ? mlp_by_parts : block_by_parts)(r, site, x, y);
-        return;
+    } else {
+        steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
     }
-    steps_site(r, site, RUN_TENSORS(x), RUN_TENSORS(y));
     if (site->adds && !site->stays_cut)
         steps_sum(r, &site->cut, y);
 }

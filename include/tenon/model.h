@@ -60,10 +60,10 @@ typedef struct tn_model_options {
      * TN_E_INPUT that names the key, with the shapes. */
     const char *adapter;
     const tn_lora *lora; /* the same of a new adapter; not both                                   */
-    /* "tensor" (parts of every layer), "sums" (the same, of what ranks add up) or "pipeline" (whole layers), or one of
-     * them with "=N": the model is cut over the ranks of a group, N of them, and tn_follow (parallel.h) is what ranks
-     * but 0 call. NULL: this process computes it alone. Not for training, adapters, borrowed memory, or devices but the
-     * CPU; no kernel is timed, since all ranks must choose alike. */
+    /* "tensor" (parts of every layer), "sums" (the same, of what ranks add up), "experts" (the same, experts whole) or
+     * "pipeline" (whole layers), or one of them with "=N": the model is cut over the ranks of a group, N of them, and
+     * tn_follow (parallel.h) is what ranks but 0 call. NULL: this process computes it alone. Not for training,
+     * adapters, borrowed memory, or devices but the CPU; no kernel is timed, since all ranks must choose alike. */
     const char *parallel;
     /* This process's end of the group, which the model takes over, also where opening it fails once the options were
      * found right; NULL: the kind that a plugin brings is opened. */

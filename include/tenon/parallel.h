@@ -15,8 +15,8 @@ extern "C" {
  * sessions and runs them as ever, and the others call this: it does what rank 0 does, with their own parts of the
  * weights, until rank 0 closes its model. Kernels are those that rank 0 asks for, of this rank's plugins; what else
  * config says is this rank's own. What rank 0 gets has the bits that one process would compute with the same kernels at
- * the same sites, but for "sums", whose bits are the same for the same number of ranks; the others' results are thrown
- * away.
+ * the same sites, but for "sums" and "experts", whose bits are the same for the same number of ranks; the others'
+ * results are thrown away.
  *
  * TN_E_USAGE: rank 0, or a model that is not parallel. TN_E_KERNEL, TN_E_INPUT, TN_E_MEMORY: something failed on this
  * rank alone, or another one did not answer. Who gets an error ends its process with an exit status that is not 0, so

@@ -119,6 +119,11 @@ static int64_t differing(const float *a, const float *b, int64_t count)
     return n;
 }
 
+static bool adds_up(const char *parallel)
+{
+    return !strncmp(parallel, "sums", 4) || !strncmp(parallel, "experts", 7);
+}
+
 /* Has the model, by its own account, fewer layers than there are ranks, or some that must stay together, or gates that
  * are cut off by all of a row? */
 static bool may_refuse(const golden *g, const asked *a, const tn_model *m, int32_t ranks)
@@ -129,7 +134,7 @@ static bool may_refuse(const golden *g, const asked *a, const tn_model *m, int32
     json_t *config = json_load_file(path, 0, NULL), *own = json_object_get(config, "text_config");
     const json_t *text = own ? own : config;
     bool joined = json_integer_value(json_object_get(text, "num_kv_shared_layers")) > 0;
-    bool sparse = json_object_get(text, "activation_sparsity_pattern") && !strncmp(a->parallel, "sums", 4);
+    bool sparse = json_object_get(text, "activation_sparsity_pattern") && adds_up(a->parallel);
     json_decref(config);
     return tn_model_get_info(m, &info) == TN_OK && (info.layers < ranks || joined || sparse);
 }
@@ -206,7 +211,7 @@ static bool compare(const golden *g, const asked *a, local_group *group, const t
     outcome alone = {0}, together = {.group = group};
     near_tokens near = {0};
     const tn_group end = local_group_end(group, 0);
-    bool sums = !strncmp(a->parallel, "sums", 4);
+    bool sums = adds_up(a->parallel);
     tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
     bool ok = one && look(g, one, NULL, &alone, &err), few = ok && may_refuse(g, a, one, end.ranks);
     ok = ok && (!sums || a->dtype != TN_BF16 || !g->bf16.data || near_find(g, one, RUN_GIVEN, &near, &err));

@@ -106,8 +106,8 @@ START_TEST(what_is_said)
         process_expect_error(r, 2, "there is one process", "mpirun", NULL);
     else /* a build without MPI                                                                     */
         process_expect_error(r, 3, "open_mpi.so", "libopenmpi-dev", NULL);
-    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "sum"), 2, "'sum'", "tensor, sums or pipeline",
-                         NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "sum"), 2, "'sum'",
+                         "tensor, sums, experts or pipeline", NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor"), 2, "tensor=4", NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor=2", "--format", "dot"), 2, "text or json",
                          NULL);
@@ -122,7 +122,7 @@ START_TEST(several_processes_and_no_word_of_it)
     setenv("OMPI_COMM_WORLD_RANK", _i ? "1" : "0", 1);
     process_result r = TENON(NULL, "run", MODEL, "And", "-n", "1");
     if (_i == 0) {
-        process_expect_error(r, 2, "2 processes were started", "--parallel tensor, sums or pipeline", NULL);
+        process_expect_error(r, 2, "2 processes were started", "--parallel tensor, sums, experts or pipeline", NULL);
         return;
     }
     ck_assert_int_eq(r.status, 2);

@@ -164,6 +164,17 @@ START_TEST(sums_are_of_parts)
         tn_model_close(m[i]);
     }
     ck_assert_int_eq(info[0].whole_bytes, info[1].whole_bytes);
+    m[0] = open_as(&first, MIXTURE, "sums");
+    m[1] = open_as(&second, MIXTURE, "experts=2");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(m[i] != NULL, "%s", err.message);
+        tn_model_get_info(m[i], &info[i]);
+        tn_model_close(m[i]);
+    }
+    ck_assert_int_eq(info[0].own_experts, 2 * info[1].own_experts);
+    ck_assert_int_lt(info[0].own_inner, 24);
+    ck_assert_int_eq(info[1].own_inner, 24);
+    ck_assert_int_eq(info[1].own_heads, info[0].own_heads);
     ck_assert_ptr_null(open_as(&first, "tests/data/models/gemma3n_text", "sums"));
     expect(TN_E_USAGE, "activation_sparsity_pattern");
 }
