@@ -152,7 +152,8 @@ static void build_projections(graph_builder *b, graph_module *m, const gqa_spec 
     if (own.keys.cut.group) {
         const parts_share inner = parts_share_rows(&own.queries, value_dim(spec));
         back = parts_back_of(b, &inner);
-        out->cut = back.adds ? (graph_cut){0} : inner.cut;
+        if (!back.adds)
+            out->cut = inner.cut;
         build_own_projections(b, m, spec, n, &own, out);
     } else if (spec->fused) {
         out->q = parts_linear_of(spec->linear, b, m, n->qkv, hidden, q + kv + values, spec->qkv_bias, NULL);

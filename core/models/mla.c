@@ -119,7 +119,9 @@ void mla_read_indexed(const config_reader *c, decoder_spec *s, mla_spec *m, int6
 /* Whose heads are cut by sums alone; not where an indexer chooses keys, for which roundings of sums matter. */
 static parts_share share_heads(const graph_builder *b, const mla_spec *spec)
 {
-    return spec->indexer.heads > 0 ? (parts_share){0} : parts_summed_of(b, spec->heads, 1);
+    if (spec->indexer.heads > 0)
+        return (parts_share){0};
+    return parts_summed_of(b, spec->heads, 1);
 }
 
 static int64_t own_heads(const graph_builder *b, const void *from)

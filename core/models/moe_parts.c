@@ -177,12 +177,10 @@ static void read_biases(graph_builder *b, graph_module *m, const moe_parts_spec 
     if (build_tensor_as(b, m, name, 2, (int64_t[]){spec->experts, 2 * spec->inter}, &form, &gate_up))
         build_param(b, s, TN_ROLE_GATE_UP_BIAS, &gate_up, 1);
     snprintf(name, sizeof name, "%s_bias", spec->names->all_down);
-    if (own->cut.group && b->sums->end.rank > 0) {
-        if (parts_zeros(b, shape[0] * shape[1], &down))
-            down = tn_tensor_dense(down.data, down.dtype, 2, shape);
-    } else {
-        build_tensor(b, m, name, 2, shape, &down);
-    }
+    bool others = own->cut.group && b->sums->end.rank > 0; /* one rank adds the bias of a sum                     */
+    if (!build_tensor(b, m, name, 2, shape, &down) || (others && !parts_zeros(b, shape[0] * shape[1], &down)))
+        return;
+    down = tn_tensor_dense(down.data, down.dtype, 2, shape);
     build_param(b, s, TN_ROLE_DOWN_BIAS, &down, 1);
 }
 
@@ -357,9 +355,12 @@ graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_
     graph_module *m = build_module(b, parent, n->experts, n->experts_class);
     graph_site *s = build_site(b, m, TN_OP_MOE_EXPERTS, outer);
     tn_layout layout = TN_LAYOUT_EXPERT_LIST;
-    const parts_share share = inner_share(b, parent, spec), own = b->whole_experts ? (parts_share){0} : share;
+    const parts_share share = inner_share(b, parent, spec);
+    parts_share own = {0}; /* of each expert                                                          */
     if (!s)
         return NULL;
+    if (!b->whole_experts)
+        own = share;
     if (is_stacked(b, m, n))
         layout = read_stacked(b, m, spec, &own, s);
     else

@@ -129,9 +129,9 @@ graph_site *parts_linear_share(const parts_linear_kind *kind, graph_builder *b, 
     if (!s || !build_tensor_as(b, m, "weight", 2, (int64_t[]){out, in}, &form, &weight))
         return NULL;
     build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
-    bool zeros = share->adds && b->sums->end.rank > 0; /* one rank has the bias of a sum                        */
-    if (bias &&
-        (zeros ? parts_zeros(b, out, &bias_tensor) : build_tensor_as(b, m, "bias", 1, &out, &vector, &bias_tensor))) {
+    bool others = share->adds && b->sums->end.rank > 0; /* one rank adds the bias of a sum                    */
+    if (bias && build_tensor_as(b, m, "bias", 1, &out, &vector, &bias_tensor) &&
+        (!others || parts_zeros(b, out, &bias_tensor))) {
         build_param(b, s, TN_ROLE_BIAS, &bias_tensor, 1);
         s->site.features |= TN_HAS_BIAS;
     }
