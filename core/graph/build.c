@@ -5,30 +5,16 @@
 #include "base/convert.h"
 #include "base/mapped.h"
 #include "base/tensor.h"
+#include "graph/codes.h"
 #include "graph/elsewhere.h"
 #include "graph/lacks.h"
 #include "graph/placing.h"
 #include "op/op.h"
-#include "op/weight.h"
 
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void *build_fail(graph_builder *b, tn_status code, const char *where, const char *format, ...)
-{
-    char text[sizeof((tn_error *)0)->message];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    tn_status status = tn_fail(b->err, code, where, "%s", text);
-    if (b->status == TN_OK)
-        b->status = status;
-    return NULL;
-}
 
 graph_module *build_module(graph_builder *b, graph_module *parent, const char *name, const char *class_name)
 {
@@ -150,121 +136,6 @@ bool build_has_shape(graph_builder *b, const graph_module *module, const char *n
            has_shape(&t, ndim, shape);
 }
 
-/* ---- quantised weights ------------------------------------------------------------------------- */
-
-static bool has_beside(const shards_parts *parts)
-{
-    return parts->scale.dtype || parts->zero.dtype || parts->group.dtype;
-}
-
-/* Remembers what belongs to codes, which are known by where they lie. */
-static void remember(graph_builder *b, const void *data, const shards_parts *parts)
-{
-    if (!has_beside(parts))
-        return;
-    if (b->quantised_count == b->quantised_capacity) {
-        size_t capacity = b->quantised_capacity ? 2 * b->quantised_capacity : 256;
-        build_quantised *more = realloc(b->quantised, capacity * sizeof *more);
-        if (!more) {
-            build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
-            return;
-        }
-        b->quantised = more;
-        b->quantised_capacity = capacity;
-    }
-    b->quantised[b->quantised_count++] = (build_quantised){data, *parts};
-}
-
-/* The latest come first: what is asked for was mostly read just before. */
-static shards_parts parts_of(const graph_builder *b, const tn_tensor *t)
-{
-    for (size_t i = b->quantised_count; i > 0 && blocks_is_quantised(t->dtype); i--)
-        if (b->quantised[i - 1].data == t->data)
-            return b->quantised[i - 1].parts;
-    return (shards_parts){0};
-}
-
-typedef struct value_job {
-    weight w;
-    char *to;
-    tn_dtype dtype;
-    int64_t first, columns;
-} value_job;
-
-static void value_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
-{
-    const value_job *job = ctx;
-    (void)thread;
-    for (int64_t row = begin; row < end; row++)
-        weight_read(&job->w, row, job->first, job->columns, job->dtype,
-                    job->to + (size_t)(row * job->columns) * tn_dtype_size(job->dtype));
-}
-
-static const tn_tensor *or_null(const tn_tensor *t)
-{
-    return t->dtype ? t : NULL;
-}
-
-static weight weight_with(const tn_tensor *t, const shards_parts *parts)
-{
-    return weight_make(t, or_null(&parts->scale), or_null(&parts->zero), or_null(&parts->group));
-}
-
-/* Copies the values of t's columns [first, first + columns) into the device's memory. */
-static bool place_values(graph_builder *b, const char *name, tn_dtype dtype, const shards_parts *parts, int64_t first,
-                         int64_t columns, tn_tensor *t)
-{
-    const int64_t shape[2] = {t->shape[0], columns};
-    placing p;
-    if (!placing_begin(b, name, (size_t)(shape[0] * columns) * tn_dtype_size(dtype), &p))
-        return false;
-    value_job job = {weight_with(t, parts), p.host, dtype, first, columns};
-    tn_parallel_for(shape[0], 1 + (1 << 16) / (columns + 1), value_rows, &job);
-    *t = tn_tensor_dense(p.memory, dtype, 2, shape);
-    return placing_end(b, &p);
-}
-
-/* Codes stay where they lie, except where values are asked for. */
-static bool place_quantised(graph_builder *b, const char *name, const build_form *form, tn_tensor *t)
-{
-    shards_parts parts = shards_parts_of(b->weights, name);
-    if (form->turned)
-        build_fail(b, TN_E_INPUT, name,
-                   "is quantised (%s) and has its dimensions changed over; use the plain checkpoint",
-                   tn_dtype_name(t->dtype));
-    else if (b->dequantise || form->dtype)
-        place_values(b, name, form->dtype ? form->dtype : b->dtype, &parts, 0, t->shape[1], t);
-    else if (!b->device->ops->host_memory)
-        build_fail(b, TN_E_INPUT, name, "is quantised (%s), which device '%s' cannot take; open it with --dequantise",
-                   tn_dtype_name(t->dtype), b->device->ops->name);
-    else
-        remember(b, t->data, &parts);
-    return b->status == TN_OK;
-}
-
-tn_tensor build_rows(graph_builder *b, const tn_tensor *of, int64_t first, int64_t count)
-{
-    tn_tensor t = *of;
-    shards_parts parts = parts_of(b, of);
-    tn_tensor *scales[] = {&parts.scale, &parts.zero};
-    t.data = (char *)of->data + tn_dtype_bytes(of->dtype, first * of->stride[0]);
-    t.shape[0] = count;
-    for (int i = 0; i < 2; i++)
-        if (scales[i]->ndim == 2) {
-            scales[i]->data = (char *)scales[i]->data + tn_dtype_bytes(scales[i]->dtype, first * scales[i]->stride[0]);
-            scales[i]->shape[0] = count;
-        }
-    remember(b, t.data, &parts);
-    return t;
-}
-
-void build_end(graph_builder *b)
-{
-    free(b->quantised);
-    b->quantised = NULL;
-    b->quantised_count = b->quantised_capacity = 0;
-}
-
 /* Where no files are and what a model asks for is recorded: the tensor called full, as files have it. */
 static bool promise_tensor(graph_builder *b, const graph_module *module, const char *name, const char *full,
                            tn_dtype dtype, int32_t ndim, const int64_t *shape, tn_tensor *out)
@@ -281,89 +152,33 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
     return build_tensor_as(b, module, name, ndim, shape, &(build_form){0}, out);
 }
 
-static bool is_quantised(const tn_tensor *t)
-{
-    return blocks_is_quantised(t->dtype) && t->ndim == 2;
-}
-
 /* As a whole, but for what is taken in ranges as it lies. */
 static bool bring(graph_builder *b, const char *full, tn_dtype dtype, const build_form *form, tn_tensor *t)
 {
-    if (is_quantised(t))
-        return place_quantised(b, full, form, t);
+    if (codes_are(t))
+        return codes_place(b, full, form, t);
     if (form->turned)
         return placing_turned(b, full, dtype, t);
     return form->ranges || placing_tensor(b, full, dtype, false, t);
-}
-
-/* In how many columns codes go together, with what belongs to them: 0: nowhere. */
-static int64_t columns_unit(const tn_tensor *t, const shards_parts *parts)
-{
-    int64_t unit = tn_dtype_block_elements(t->dtype), group = weight_with(t, parts).group_columns;
-    const tn_tensor *const beside[] = {&parts->scale, &parts->zero};
-    for (int i = 0; i < 2; i++) {
-        if (t->stride[0] != t->shape[1])
-            return 0;
-        bool by_group = beside[i]->dtype && beside[i]->ndim == 2 && beside[i]->shape[1] > 1;
-        if (by_group && (beside[i]->stride[0] != beside[i]->shape[1] || tn_dtype_block_elements(beside[i]->dtype) > 1))
-            return 0;
-        if (by_group && !parts->group.dtype)
-            while (unit % group) /* the blocks that groups end with                                   */
-                unit += tn_dtype_block_elements(t->dtype);
-    }
-    return unit;
-}
-
-int64_t build_ranges_rows(const build_ranges *ranges)
-{
-    int64_t rows = 0;
-    for (int32_t i = 0; i < ranges->count; i++)
-        rows += ranges->at[i].rows;
-    return rows;
 }
 
 int64_t build_columns_unit(graph_builder *b, const graph_module *module, const char *name)
 {
     char full[NAME_SIZE];
     tn_tensor t;
-    if (!build_find(b, module, name, full, sizeof full, &t) || !is_quantised(&t) || b->dequantise)
+    if (!build_find(b, module, name, full, sizeof full, &t) || !codes_are(&t) || b->dequantise)
         return 1;
     const shards_parts parts = shards_parts_of(b->weights, full);
-    return columns_unit(&t, &parts);
-}
-
-/* Columns of codes with what belongs to them, where they begin and end with blocks and groups; else their values. */
-static bool take_columns(graph_builder *b, const char *full, const build_form *form, tn_tensor *t)
-{
-    shards_parts parts = shards_parts_of(b->weights, full);
-    const struct build_range *own = &form->ranges->at[0];
-    int64_t all = t->shape[1], unit = columns_unit(t, &parts), group = weight_with(t, &parts).group_columns;
-    if (form->dtype || b->dequantise || unit == 0 || own->first % unit ||
-        (own->rows % unit && own->first + own->rows != all))
-        return place_values(b, full, form->dtype ? form->dtype : b->dtype, &parts, own->first, own->rows, t);
-    tn_tensor *const beside[] = {&parts.scale, &parts.zero};
-    const build_ranges groups = {1, {{own->first / group, (own->rows + group - 1) / group}}};
-    for (int i = 0; i < 2 && !parts.group.dtype; i++)
-        if (beside[i]->dtype && beside[i]->shape[1] > 1 &&
-            !placing_ranges(b, full, beside[i]->dtype, &groups, 1, beside[i]))
-            return false;
-    if (parts.group.dtype) {
-        parts.group.data = (int32_t *)parts.group.data + own->first;
-        parts.group.shape[0] = own->rows;
-    }
-    if (!placing_ranges(b, full, t->dtype, form->ranges, 1, t))
-        return false;
-    remember(b, t->data, &parts);
-    return b->status == TN_OK;
+    return codes_columns_unit(&t, &parts);
 }
 
 static bool take_ranges(graph_builder *b, const char *full, tn_dtype dtype, const build_form *form, tn_tensor *t)
 {
-    const shards_parts parts = parts_of(b, t);
+    const shards_parts parts = codes_parts(b, t);
     const build_ranges *ranges = form->ranges;
-    bool beside = has_beside(&parts);
-    if (!is_quantised(t) || (!beside && ranges->count > 1))
-        return placing_ranges(b, full, is_quantised(t) ? t->dtype : dtype, ranges, form->dim, t);
+    bool beside = codes_beside(&parts);
+    if (!codes_are(t) || (!beside && ranges->count > 1))
+        return placing_ranges(b, full, codes_are(t) ? t->dtype : dtype, ranges, form->dim, t);
     if (ranges->count > 1) {
         build_fail(
             b, TN_E_INPUT, full,
@@ -388,8 +203,8 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     placing_mark(b, full, form, out);
     if (shards_is_record(b->weights))
         *out = tn_tensor_dense(out->data, dtype, ndim, shape);
-    else if (form->ranges && form->dim > 0 && is_quantised(out) && !form->turned) {
-        if (!take_columns(b, full, form, out))
+    else if (form->ranges && form->dim > 0 && codes_are(out) && !form->turned) {
+        if (!codes_columns(b, full, form, out))
             return false;
     } else if (!bring(b, full, dtype, form, out) || (form->ranges && !take_ranges(b, full, dtype, form, out)))
         return false;
@@ -454,7 +269,7 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
-    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64 && !is_quantised(out)) {
+    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64 && !codes_are(out)) {
         build_fail(b, TN_E_INPUT, full, "has dtype %s, expected f32, bf16 or f16", tn_dtype_name(out->dtype));
         return false;
     }
@@ -528,7 +343,7 @@ static void set_part(graph_builder *b, tn_site *site, tn_role role, const tn_ten
 {
     tn_tensor *list = NULL;
     for (int64_t i = 0; i < count && b->status == TN_OK; i++) {
-        shards_parts parts = parts_of(b, &tensors[i]);
+        shards_parts parts = codes_parts(b, &tensors[i]);
         const tn_tensor *t = (const tn_tensor *)(const void *)((const char *)&parts + member);
         if (i == 0 && !t->dtype)
             return;

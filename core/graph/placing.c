@@ -192,6 +192,14 @@ bool placing_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool cop
     return placing_end(b, &p);
 }
 
+int64_t build_ranges_rows(const build_ranges *ranges)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < ranges->count; i++)
+        rows += ranges->at[i].rows;
+    return rows;
+}
+
 /* Ranges of each of some blocks, which are what is before the dimension that they are of. */
 typedef struct range_job {
     const build_ranges *ranges;
