@@ -51,6 +51,15 @@ for kernels in none $apart; do
         ok "$n ranks, $kernels: the text of one process" cmp -s "$tmp/alone" "$tmp/out"
     done
 done
+for kind in sums experts; do # bits of as many ranks
+    for n in 2 3; do
+        ranks $n "$tenon" run $model "$text" -n 24 --temperature 0 -q --parallel "$kind=$n"
+        ok "$kind of $n: status" [ $? = 0 ]
+        cp "$tmp/out" "$tmp/once"
+        ranks $n "$tenon" run $model "$text" -n 24 --temperature 0 -q --parallel "$kind=$n"
+        ok "$kind of $n, all kernels: the same text again" cmp -s "$tmp/once" "$tmp/out"
+    done
+done
 "$tenon" run $model "$text" -n 24 --temperature 0 -q --speculate=4 >"$tmp/alone" 2>/dev/null
 for n in 2 3; do
     ranks $n "$tenon" run $model "$text" -n 24 --temperature 0 -q --speculate=4 --parallel "pipeline=$n"
@@ -70,7 +79,7 @@ for kind in tensor pipeline; do
     ok "$kind, as it was locked" cmp -s "$tmp/alone" "$tmp/out"
 done
 printf x | dd of="$tmp/locked/model.safetensors" bs=1 seek=3000000 conv=notrunc 2>/dev/null
-for kind in tensor pipeline; do
+for kind in tensor sums pipeline; do
     ranks 2 "$tenon" run "$tmp/locked" "$text" -n 4 --kernels=none --parallel $kind --lock "$tmp/model.lock"
     ok "$kind, a byte that differs" ended 4 $? 'model.safetensors: bytes 0 to' 'not those of the lock'
 done
@@ -104,8 +113,8 @@ ranks 2 "$tenon" run $model "$text" -n 4
 ok 'without --parallel' ended 2 $? 'processes were started' '--parallel'
 ranks 3 "$tenon" run $model "$text" -n 4 --parallel tensor=2
 ok 'another number of ranks' ended 2 $? 'asks for 2 ranks, 3 were started'
-ranks 2 "$tenon" run $model "$text" -n 4 --parallel sums
-ok 'no such way' ended 2 $? "'sums'" tensor
+ranks 2 "$tenon" run $model "$text" -n 4 --parallel halves
+ok 'no such way' ended 2 $? "'halves'" tensor
 ranks 2 "$tenon" run "$tmp/nothing" "$text" -n 4 --parallel tensor
 ok 'no such model' ended 4 $? nothing
 ranks 2 "$tenon" run $model '' --parallel tensor
