@@ -270,6 +270,7 @@ static int64_t moved(const sim_op *op)
 static int run_op(void *state, int device)
 {
     sim_op *op = state;
+    op->idle_bytes = 0; /* it may have run before, in a graph                                               */
     int code = find_memory(op, device);
     if (code)
         return code;
@@ -330,12 +331,12 @@ static int check_second(const char *name, const aclOpExecutor *e, const void *wo
     return code;
 }
 
-static void enqueue(const sim_op *op, const void *workspace, aclrtStream stream)
+static void enqueue(const aclOpExecutor *e, const void *workspace, aclrtStream stream)
 {
+    const sim_op *op = e->op;
     sim_op *copy = copy_op(op);
     copy->workspace_at = workspace;
     sim_range *ranges = sim_allocate(((size_t)op->count + 1) * sizeof *ranges);
-    sim_count_launch(op->name);
     int count = 0;
     for (int i = 0; i < op->count; i++) {
         const sim_tensor *t = op->tensors[i];
@@ -344,12 +345,15 @@ static void enqueue(const sim_op *op, const void *workspace, aclrtStream stream)
     }
     if (op->workspace)
         ranges[count++] = (sim_range){workspace, (const char *)workspace + op->workspace, true};
-    sim_enqueue(stream, &(sim_work){.name = op->name,
-                                    .run = run_op,
-                                    .discard = free_op,
-                                    .state = copy,
-                                    .ranges = ranges,
-                                    .range_count = count});
+    const sim_work work = {.name = op->name,
+                           .run = run_op,
+                           .discard = free_op,
+                           .state = copy,
+                           .ranges = ranges,
+                           .range_count = count,
+                           .executor = e->repeatable ? e : NULL};
+    if (sim_enqueue(stream, &work))
+        sim_count_launch(op->name);
 }
 
 aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpExecutor *executor, aclrtStream stream)
@@ -361,7 +365,7 @@ aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpEx
         return sim_violation(561000, "%s: no live executor; was it run before?", name);
     int code = check_second(name, executor, workspace, size, stream);
     if (!code)
-        enqueue(executor->op, workspace, stream);
+        enqueue(executor, workspace, stream);
     executor->ran = true;
     if (!executor->repeatable)
         end_executor(executor);
@@ -391,6 +395,9 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
         return sim_violation(561000, "aclDestroyAclOpExecutor: no live executor; was it run or destroyed before?");
     if (!executor->repeatable)
         sim_violation(0, "aclDestroyAclOpExecutor: documented for repeatable executors, and this one is not");
+    const char *captured = sim_captured_use(NULL, 0, executor);
+    if (captured) /* of resources of captured tasks the documents say that they have to stay */
+        sim_violation(0, "aclDestroyAclOpExecutor: %s, which is captured, was made by this executor", captured);
     end_executor(executor);
     return 0;
 }

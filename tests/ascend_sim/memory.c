@@ -159,6 +159,8 @@ aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
         return code;
     if (!devPtr || !size)
         return sim_violation(100000, "aclrtMalloc: %s", devPtr ? "size is 0" : "devPtr is NULL");
+    if ((code = sim_not_captured(NULL, "aclrtMalloc")))
+        return code;
     unsigned base = (unsigned)policy & ~(unsigned)(ACL_MEM_TYPE_LOW_BAND_WIDTH | ACL_MEM_TYPE_HIGH_BAND_WIDTH);
     if (base > ACL_MEM_MALLOC_HUGE1G_ONLY_P2P)
         return sim_violation(107018, "aclrtMalloc: unknown policy %d", (int)policy);
@@ -190,9 +192,13 @@ aclError aclrtFree(void *devPtr)
     if (!b || b->address != devPtr)
         return sim_violation(107000, "aclrtFree: %p is %s", devPtr,
                              b ? "within an allocation" : "not allocated, or was freed before");
+    if ((code = sim_not_captured(NULL, "aclrtFree")))
+        return code;
     const char *user = sim_queued_use(b->address, b->size, false);
     if (user) /* the vendor's library cannot see this; the work will not find its memory */
         sim_violation(0, "aclrtFree: %s, which is queued, uses this memory", user);
+    else if ((user = sim_captured_use(b->address, b->size, NULL)))
+        sim_violation(0, "aclrtFree: %s, which is captured, uses this memory", user);
     end_block(search(b->address));
     return 0;
 }
@@ -237,6 +243,8 @@ aclError aclrtMallocHost(void **hostPtr, size_t size)
     SIM_HOLD;
     int code = sim_need_context("aclrtMallocHost");
     if (code)
+        return code;
+    if ((code = sim_not_captured(NULL, "aclrtMallocHost")))
         return code;
     if (!hostPtr || !size)
         return sim_violation(100000, "aclrtMallocHost: %s", hostPtr ? "size is 0" : "hostPtr is NULL");
@@ -373,6 +381,8 @@ static void check_races(const copy *c)
 static int copy_now(copy *c, size_t room)
 {
     int code = check_copy(c, room);
+    if (!code)
+        code = sim_not_captured(NULL, c->call);
     if (code)
         return code;
     if (sim_injected(c->call))
@@ -402,7 +412,8 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
     return code ? code : copy_now(&c, maxCount);
 }
 
-static void queue_copy(const copy *c, aclrtStream stream)
+/* False: it is captured. */
+static bool queue_copy(const copy *c, aclrtStream stream)
 {
     copy *state = sim_allocate(sizeof *state);
     sim_range *ranges = sim_allocate(2 * sizeof *ranges);
@@ -410,12 +421,12 @@ static void queue_copy(const copy *c, aclrtStream stream)
     ranges[0] = (sim_range){c->to, c->to + c->count, true};
     if (c->from)
         ranges[1] = (sim_range){c->from, c->from + c->count, false};
-    sim_enqueue(stream, &(sim_work){.name = c->call,
-                                    .run = perform_copy,
-                                    .discard = free,
-                                    .state = state,
-                                    .ranges = ranges,
-                                    .range_count = c->from ? 2 : 1});
+    return sim_enqueue(stream, &(sim_work){.name = c->call,
+                                           .run = perform_copy,
+                                           .discard = free,
+                                           .state = state,
+                                           .ranges = ranges,
+                                           .range_count = c->from ? 2 : 1});
 }
 
 /* Page-locked memory of the host may change until the queue has got there; ordinary memory is copied before the call
@@ -431,12 +442,14 @@ static int copy_later(copy *c, size_t room, aclrtStream stream)
     int code = sim_check_stream(stream, c->call);
     if (!code)
         code = check_copy(c, room);
+    if (!code && !may_wait(c))
+        code = sim_not_captured(stream, c->call);
     if (code)
         return code;
     if (sim_injected(c->call))
         return 507899;
-    count(c);
-    queue_copy(c, stream);
+    if (queue_copy(c, stream))
+        count(c);
     if (may_wait(c))
         return 0;
     sim_counted.synchronisations++;

@@ -207,6 +207,8 @@ aclError aclrtSynchronizeDevice(void)
     int code = sim_need_context("aclrtSynchronizeDevice");
     if (code)
         return code;
+    if ((code = sim_not_captured(NULL, "aclrtSynchronizeDevice")))
+        return code;
     if (sim_injected("aclrtSynchronizeDevice"))
         return 507899;
     return sim_perform_device(current->device);

@@ -26,12 +26,15 @@ typedef struct sim_figures {
     int64_t executors, descriptors; /* made: by first phases; tensors, scalars, arrays and lists                      */
     int64_t moved_bytes;            /* read and written by operators that ran: each element of a view once, of tables
                                        and stacked matrices what was used, and twice what has to be made contiguous   */
+    int64_t captured, graphs, replayed; /* what was captured of streams, in calls; graphs that were launched, each of
+                                       which is one launch; and the calls in these                               */
 } sim_figures;
 void sim_figures_so_far(sim_figures *figures);
-/* The index-th operator that was queued at all, and how often it was; NULL: there were not so many. */
+/* The index-th operator that was queued at all, in graphs too, and how often it was; NULL: there were not so many. */
 const char *sim_launched(int index, int64_t *count);
-extern sim_figures sim_counted; /* under the lock, as the next */
-void sim_count_launch(const char *name);
+extern sim_figures sim_counted;          /* under the lock, as the next */
+void sim_count_launch(const char *name); /* one launch of this                                              */
+void sim_count_name(const char *name);   /* of this, within a graph                                         */
 
 /* ---- state.c: one lock around every call, rules, switches ------------------------------------------------------ */
 
@@ -62,6 +65,7 @@ typedef enum sim_kind {
     SIM_ARRAYS,
     SIM_LISTS,
     SIM_EXECUTORS,
+    SIM_MODELS,
     SIM_KINDS
 } sim_kind;
 void sim_count_live(sim_kind kind, int change);
@@ -102,15 +106,22 @@ typedef struct sim_work {
     void *state;
     sim_range *ranges; /* memory that it uses; owned */
     int range_count;
+    const void *executor; /* that is repeatable and made it; NULL: none                                             */
 } sim_work;
 
 /* Checks handle, context and thread. 0, or the code of a broken rule. */
 int sim_check_stream(aclrtStream stream, const char *call);
-/* Takes a copy of the work, with its state and ranges. The stream was checked. */
-void sim_enqueue(aclrtStream stream, const sim_work *work);
+/* Takes a copy of the work, with its state and ranges; false: it is captured, and not queued. The stream was checked.
+ */
+bool sim_enqueue(aclrtStream stream, const sim_work *work);
 int sim_perform(aclrtStream stream); /* the whole queue; the first error of the stream since it was last asked */
 /* Name of queued work that uses (or, with writes, writes) one of these bytes; NULL: none. */
 const char *sim_queued_use(const void *begin, size_t size, bool writes_only);
+/* What waits or may wait for another is refused to a thread that captures, and to all while one captures for all
+ * (GLOBAL): 0, or the code of the broken rule, which ends the capture. With a stream: also of that, by any thread. */
+int sim_not_captured(aclrtStream stream, const char *call);
+/* Name of captured work that uses one of these bytes, or the executor; NULL: none. */
+const char *sim_captured_use(const void *begin, size_t size, const void *executor);
 void sim_streams_reset(sim_context *context, bool perform);
 int sim_streams_of(const sim_context *context);
 int sim_perform_device(int device);

@@ -112,13 +112,18 @@ static struct {
     int64_t count;
 } launched[128];
 
-void sim_count_launch(const char *name)
+void sim_count_name(const char *name)
 {
     size_t i = 0;
     while (launched[i].name && strcmp(launched[i].name, name) != 0)
         i++;
     launched[i].name = name; /* there are fewer operators than places */
     launched[i].count++;
+}
+
+void sim_count_launch(const char *name)
+{
+    sim_count_name(name);
     sim_counted.launches++;
 }
 
@@ -172,6 +177,7 @@ __attribute__((destructor)) static void report_leaks(void)
         [SIM_ARRAYS] = "arrays were not destroyed",
         [SIM_LISTS] = "lists were not destroyed",
         [SIM_EXECUTORS] = "executors were neither run nor destroyed",
+        [SIM_MODELS] = "captured models were not destroyed",
     };
     for (int kind = 0; kind < SIM_KINDS; kind++)
         if (live[kind])
