@@ -159,7 +159,7 @@ $(BUILD)/tests/$(1)/lib$(2).so: $(filter-out $(if $(filter %_old,$(1)),%/op_newe
 	@chmod go-w $$@ $$(@D) $$(ABOVE)
 endef
 $(foreach d,ascend_sim ascend_sim_old,$(foreach l,ascendcl nnopbase opapi,$(eval $(call sim_rule,$(d),$(l)))))
-$(call obj,$(wildcard tests/ascend/*.c)): TEST_CFLAGS += -Iplugins/common
+$(call obj,tests/support/npu_pair.c $(wildcard tests/ascend/*.c)): TEST_CFLAGS += -Iplugins/common
 $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/ascend/test_*.c tests/ascend_sim/test_*.c))): | $(SIM_LIBS)
 $(patsubst tests/ascend/%.c,$(BUILD)/tests/%,$(wildcard tests/ascend/test_*.c)): | $(PROGRAM) $(PLUGINS)
 

@@ -32,7 +32,8 @@ try headers sh tests/ascend/test_ascend_headers.sh
 try text-cpu text cpu --kernels=none
 try text-npu text npu --kernels=none
 try text-kernels text npu --kernels=auto
-for other in text-npu text-kernels; do
+try text-launched env TENON_NPU_GRAPH=no "$build/tenon" run models/demo "And it came" -n 32 --temperature 0 -q --device npu --kernels=none
+for other in text-npu text-kernels text-launched; do
     cmp -s "$folder/text-cpu" "$folder/$other" || { echo "$other: another text than the CPU's" | tee -a "$log"; wrong=$((wrong + 1)); }
 done
 try operators "$build/tests/check_kernels" --device npu --ops tests/data/ops
@@ -46,6 +47,7 @@ else
 fi
 try models "$build/tests/check_models" "$models" --device npu --skip-unsupported --config tests/data/unchecked.json
 try speed "$build/tenon" bench models/demo --device npu --kernels=none
+try speed-launched env TENON_NPU_GRAPH=no "$build/tenon" bench models/demo --device npu --kernels=none
 try speed-kernels "$build/tenon" bench models/demo --device npu --kernels=auto
 try where-time-goes "$build/tenon" bench models/demo --device npu --kernels=none --profile
 echo "$wrong of these went wrong; all of it is in $log" | tee -a "$log"

@@ -1,6 +1,6 @@
 /* Copies between host and device. What goes up is written into page-locked memory first, from where the device fetches
  * it in the order of the stream: the caller's memory is free at once, and nobody waits. */
-#include "npu_ops.h"
+#include "operators.h"
 #include "queue.h"
 
 #include <string.h>
@@ -51,12 +51,32 @@ tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t byt
     n->uploads++;
     tn_status status = npu_enter(queue, err);
     if (status == TN_OK)
-        status = npu_flush(queue, err);
+        status = npu_end_run(queue, err);
     if (status == TN_OK)
         status = stage(n, device, host, bytes, err);
     if (status == TN_OK)
         npu_shadow_keep(n, device, host, bytes);
     return status;
+}
+
+void npu_move(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    size_t bytes = tn_dtype_bytes(x.dtype, tn_tensor_count(&x));
+    if (r->measuring || r->status != TN_OK || bytes == 0)
+        return;
+    if (x.dtype != y.dtype || !ascend_is_dense(&x) || !ascend_is_dense(&y)) {
+        npu_copy(r, x, y);
+        return;
+    }
+    r->status = npu_enter(r->queue, r->err);
+    if (r->status == TN_OK)
+        r->status = npu_end_run(r->queue, r->err);
+    if (r->status != TN_OK)
+        return;
+    r->queue->idle = false;
+    r->status = ascend_check(
+        r->api, "aclrtMemcpyAsync",
+        r->api->aclrtMemcpyAsync(y.data, bytes, x.data, bytes, ACL_MEMCPY_DEVICE_TO_DEVICE, r->queue->stream), r->err);
 }
 
 /* A copy that waits for itself does not wait for the stream. */

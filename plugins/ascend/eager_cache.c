@@ -1,5 +1,5 @@
 /* CACHE_APPEND: x [B,T,K,D] goes to cache[b, slot[b,t]]; a negative slot drops its token. Tokens whose slots follow one
- * another are copied together, and batch rows too where they have the same slots. */
+ * another are copied together, and batch rows too where they have the same slots; single tokens by an operator. */
 #include "operators.h"
 #include "queue.h"
 
@@ -45,12 +45,45 @@ static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t 
     }
 }
 
+/* A token for each row, none of which is padding, and everything side by side? */
+static bool is_decode(const npu_run *r, const append_job *job)
+{
+    tn_tensor row = npu_tokens(job->cache, 0, 1, 0, job->cache->shape[1]);
+    bool decode = npu_of(r->queue)->graphs && job->x->shape[1] == 1 && ascend_is_dense(job->x) &&
+                  ascend_is_dense(&row) && ascend_has("aclnnInplaceScatterUpdate");
+    for (int64_t b = 0; b < job->x->shape[0]; b++)
+        decode &= slot_at(job, b, 0) >= 0;
+    return decode;
+}
+
+/* Where the slots on the device say, so that it is the same call for every token, which a graph may have. */
+static void append_decoded(npu_run *r, const append_job *job)
+{
+    int64_t rows = job->x->shape[0], step = ascend_is_dense(job->cache) ? rows : 1;
+    for (int64_t b = 0; b < rows; b += step) {
+        tn_tensor slots = npu_narrow(*job->slot, 0, b, step);
+        npu_scatter(r, npu_narrow(*job->cache, 0, b, step), npu_view(slots.data, TN_I32, 1, &step, slots.stride),
+                    npu_narrow(*job->x, 0, b, step));
+    }
+    for (int64_t b = 0; b < rows; b++)
+        npu_cache_appended(npu_of(r->queue), job->cache, b, slot_at(job, b, 0) + 1);
+}
+
 static bool same_slots(const append_job *job, int64_t a, int64_t b)
 {
     for (int64_t t = 0; t < job->x->shape[1]; t++)
         if (slot_at(job, a, t) != slot_at(job, b, t))
             return false;
     return true;
+}
+
+static void append_copied(npu_run *r, const append_job *job)
+{
+    for (int64_t b = 0, n = 1; b < job->x->shape[0] && r->status == TN_OK; b += n, n = 1) {
+        while (b + n < job->x->shape[0] && same_slots(job, b, b + n))
+            n++;
+        append_rows(r, job, b, n);
+    }
 }
 
 static void append(npu_run *r)
@@ -68,11 +101,10 @@ static void append(npu_run *r)
     job.slots = npu_host_copy(r, job.slot, &owned);
     if (r->status == TN_OK)
         r->status = check_slots(&job, where, r->err);
-    for (int64_t b = 0, n = 1; b < job.x->shape[0] && r->status == TN_OK; b += n, n = 1) {
-        while (b + n < job.x->shape[0] && same_slots(&job, b, b + n))
-            n++;
-        append_rows(r, &job, b, n);
-    }
+    if (r->status == TN_OK && is_decode(r, &job))
+        append_decoded(r, &job);
+    else
+        append_copied(r, &job);
     free(owned);
 }
 

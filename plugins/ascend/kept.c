@@ -26,6 +26,7 @@ const ascend_kept *npu_kept_find(tn_queue *queue, const uint64_t key[2])
 
 void npu_kept_release(npu *n)
 {
+    npu_graphs_drop(n);
     for (size_t i = 0; n->kept && i < PLACES; i++) {
         ascend_kept *k = &n->kept[i];
         if (!k->executor)

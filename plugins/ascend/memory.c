@@ -25,6 +25,8 @@ static size_t rounded(size_t bytes)
 static tn_status flush(npu *n, tn_error *err)
 {
     tn_status status = n->free ? npu_sync(&n->queue, err) : TN_OK;
+    if (n->free && status == TN_OK)
+        npu_graphs_drop(n);
     while (n->free && status == TN_OK) {
         npu_block *block = n->free;
         n->free = block->next;
@@ -75,6 +77,7 @@ static void give(npu *n, void *memory, size_t bytes)
     npu_block *block = malloc(sizeof *block);
     if (!block) {
         npu_sync(&n->queue, NULL);
+        npu_graphs_drop(n);
         n->queue.api->aclrtFree(memory);
         return;
     }
@@ -92,7 +95,7 @@ tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
     *out = NULL;
     tn_status status = npu_enter(queue, err);
     if (status == TN_OK)
-        status = npu_flush(queue, err);
+        status = npu_end_run(queue, err);
     if (status == TN_OK)
         status = take(n, size, out, err);
     if (status != TN_OK)

@@ -14,6 +14,8 @@ const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned);
 
 /* To the device; the host's memory may be reused at once. no_memory: there is none for it on the host. */
 void npu_put(npu_run *r, void *device, const void *host, size_t bytes);
+/* A copy of one type whose places change from token to token: dense tensors go without an operator. */
+void npu_move(npu_run *r, tn_tensor x, tn_tensor y);
 /* Where the device has this mask, which is kept until others come: the same as for the layer before in most models, and
  * in the same place from token to token. NULL: it is too large for that, or r failed. */
 void *npu_mask_of(npu_run *r, const void *mask, size_t bytes);

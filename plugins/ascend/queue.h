@@ -4,7 +4,7 @@
 
 #include "ascend.h"
 
-enum { SHADOWS = 64, MASKS = 4 };
+enum { SHADOWS = 64, MASKS = 4, GRAPHS = 8 };
 
 /* Device memory that was given back, of a rounded size: what waits in the stream may still use it, so it is only handed
  * out again to what follows in the stream, or released once the stream is empty. */
@@ -44,6 +44,26 @@ typedef struct npu_cache {
     int64_t rows, *used;
 } npu_cache;
 
+/* graphs.c: calls in their order; a list that came, and the graph that it was captured as when it came again; and the
+ * calls since the stream was last used otherwise, the first of which are in the stream. */
+typedef struct npu_calls {
+    ascend_launch *calls;
+    size_t count, room;
+} npu_calls;
+
+typedef struct npu_graph {
+    npu_calls list; /* empty: there is none                                                        */
+    aclmdlRI model; /* NULL: not captured yet                                                      */
+    uint64_t used;  /* when: the larger the later                                                  */
+} npu_graph;
+
+typedef struct npu_now {
+    npu_calls list;
+    size_t done;
+    bool follows;  /* list has all of them                                                         */
+    unsigned like; /* bit i: graph i begins so. Other than 0: none is in the stream                */
+} npu_now;
+
 typedef struct npu {
     struct tn_queue queue; /* first: kernels know this part                                       */
     npu_block *free;
@@ -63,6 +83,12 @@ typedef struct npu {
     size_t kept_count;
     npu_cache *caches; /* in the order of their addresses                                          */
     size_t cache_count, cache_room;
+    bool graphs; /* calls are captured                                                             */
+    npu_graph graph[GRAPHS];
+    npu_now now;
+    aclmdlRI past; /* ends when the stream is empty                                                */
+    uint64_t uses;
+    tn_error untold; /* of calls that went into the stream where there was nobody to tell          */
 } npu;
 
 static inline npu *npu_of(tn_queue *queue)
@@ -87,6 +113,15 @@ tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err);
 void npu_free(tn_queue *queue, void *memory, size_t bytes);
 void *npu_workspace(tn_queue *queue, uint64_t bytes, tn_error *err);
 void npu_release(npu *n); /* all that the device holds; nothing waits in the stream any more         */
+
+/* graphs.c. end_run: puts all that waits into the stream, as whoever uses the stream otherwise has to do first; this
+ * thread has the queue's context. waited: the stream is empty. drop: so it is, and what graphs use is about to go. */
+tn_status npu_graphs_open(npu *n, tn_error *err);
+tn_status npu_launch(tn_queue *queue, const ascend_launch *l, bool kept, tn_error *err);
+tn_status npu_end_run(tn_queue *queue, tn_error *err);
+void npu_graphs_waited(npu *n);
+void npu_graphs_drop(npu *n);
+void npu_graphs_close(npu *n);
 
 /* kept.c */
 const ascend_kept *npu_kept_find(tn_queue *queue, const uint64_t key[2]);

@@ -129,9 +129,12 @@ tn_status npu_open(int32_t ordinal, tn_queue **queue, tn_error *err)
                                  .workspace = npu_workspace,
                                  .shadow = npu_shadow_of,
                                  .find = npu_kept_find,
-                                 .keep = npu_kept_keep};
+                                 .keep = npu_kept_keep,
+                                 .launch = npu_launch};
     memcpy(n->queue.soc, machine.soc, sizeof n->queue.soc);
-    status = open_unit(n, err);
+    status = npu_graphs_open(n, err);
+    if (status == TN_OK)
+        status = open_unit(n, err);
     if (status == TN_OK)
         *queue = &n->queue;
     else
@@ -143,14 +146,16 @@ tn_status npu_sync(tn_queue *queue, tn_error *err)
 {
     tn_status status = npu_enter(queue, err);
     if (status == TN_OK)
-        status = npu_flush(queue, err);
+        status = npu_end_run(queue, err);
     if (status != TN_OK || queue->idle)
         return status;
     status = ascend_check(queue->api, "aclrtSynchronizeStream", queue->api->aclrtSynchronizeStream(queue->stream), err);
     queue->idle = status == TN_OK;
-    if (status == TN_OK)
-        npu_of(queue)->staged = 0;
-    return status;
+    if (status != TN_OK)
+        return status;
+    npu_of(queue)->staged = 0;
+    npu_graphs_waited(npu_of(queue));
+    return TN_OK;
 }
 
 /* Streams before the context that they belong to, and that before the unit. */
@@ -166,6 +171,7 @@ void npu_close(tn_queue *queue)
     for (int i = 0; i < MASKS; i++)
         npu_made_drop(n, &n->made[i]);
     npu_kept_release(n);
+    npu_graphs_close(n);
     npu_cache_forget_all(n);
     npu_release(n);
     queue->api->aclrtDestroyStream(queue->stream);

@@ -35,6 +35,8 @@
 
 /* Headers of 8.1.RC1 have these; an installation without them makes an executor for each call. */
 #define ASCEND_REPEATING(X) X(aclSetAclOpExecutorRepeatable) X(aclDestroyAclOpExecutor)
+/* So have they these, of the runtime; without one of them every operator is launched. */
+#define ASCEND_CAPTURING(X) X(aclmdlRICaptureBegin) X(aclmdlRICaptureEnd) X(aclmdlRIExecuteAsync) X(aclmdlRIDestroy)
 
 #define ASCEND_FIELD(name) __typeof__(&name) name;
 #define ACL_OP(operator, need, chips, known, types, strides, arguments)                                                \
@@ -45,6 +47,7 @@ typedef struct ascend_api {
     ASCEND_RUNTIME(ASCEND_FIELD)
     ASCEND_OBJECTS(ASCEND_FIELD)
     ASCEND_REPEATING(ASCEND_FIELD)
+    ASCEND_CAPTURING(ASCEND_FIELD)
 #include "acl_ops.def"
 } ascend_api;
 #undef ACL_OP
@@ -87,6 +90,15 @@ typedef struct ascend_kept {
     int32_t count;
 } ascend_kept;
 
+/* A call of an operator on its way into the stream: its second phase, and what that takes. */
+typedef struct ascend_launch {
+    const char *name; /* of the operator, for errors; stays where it is                            */
+    aclnn_second *second;
+    aclOpExecutor *executor;
+    void *workspace;
+    uint64_t bytes; /* of that                                                                     */
+} ascend_launch;
+
 /* A call that waits for the next one, which may be one with it (npu_held.c): y = a b, b a dense matrix turned, of one
  * row; or y = a + b of one type and shape. All dense. */
 typedef enum ascend_waits { ASCEND_NOTHING, ASCEND_PRODUCT, ASCEND_SUM } ascend_waits;
@@ -95,8 +107,9 @@ typedef struct ascend_held {
     tn_tensor a, b, y;
 } ascend_held;
 
-/* Of one model: what tn_queue is for the device "npu". Kernels read it and change nothing. */
-#define ASCEND_QUEUE 0x4e505531u
+/* Of one model: what tn_queue is for the device "npu". Kernels read it and change nothing. The second version: what is
+ * launched goes by way of launch. */
+#define ASCEND_QUEUE 0x4e505532u
 struct tn_queue {
     uint32_t magic, size; /* ASCEND_QUEUE; of this struct                                          */
     const ascend_api *api;
@@ -118,6 +131,9 @@ struct tn_queue {
      * returns false. */
     const ascend_kept *(*find)(struct tn_queue *queue, const uint64_t key[2]);
     bool (*keep)(struct tn_queue *queue, const ascend_kept *kept);
+    /* Puts the call into the stream. Where its executor is kept that may be later, with the calls that follow: what
+     * fails then is told by whoever uses the stream next. */
+    tn_status (*launch)(struct tn_queue *queue, const ascend_launch *l, bool kept, tn_error *err);
 };
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */

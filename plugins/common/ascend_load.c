@@ -36,6 +36,7 @@ typedef struct wanted {
      .optional = need},
 static const wanted runtime[] = {ASCEND_RUNTIME(ONE)};
 static const wanted objects[] = {ASCEND_OBJECTS(ONE)}, repeating[] = {ASCEND_REPEATING(ONE)};
+static const wanted capturing[] = {ASCEND_CAPTURING(ONE)};
 static const wanted operators[] = {
 #include "acl_ops.def"
 };
@@ -199,6 +200,8 @@ static tn_status load(void)
     for (size_t i = 0; i < COUNT(repeating); i++)
         if (!store(base, repeating[i].name, repeating[i].at))
             store(loaded.libraries[loaded.count - 1], repeating[i].name, repeating[i].at);
+    for (size_t i = 0; i < COUNT(capturing); i++)
+        store(acl, capturing[i].name, capturing[i].at);
     return status == TN_OK ? look_up_operators() : status;
 }
 

@@ -392,8 +392,8 @@ static tn_status run_second(ascend_step *s, aclnn_second *second, tn_error *err)
                        (unsigned long long)s->bytes);
     }
     bool repeats = !s->kept && repeatable(s);
-    s->queue->idle = false;
-    tn_status status = ascend_check(s->api, s->name, second(workspace, s->bytes, s->executor, s->queue->stream), err);
+    const ascend_launch l = {s->name, second, s->executor, workspace, s->bytes};
+    tn_status status = s->queue->launch(s->queue, &l, s->kept != NULL, err);
     if (repeats)
         keep(s);
     return status;

@@ -199,28 +199,6 @@ void npu_copy(npu_run *r, tn_tensor x, tn_tensor y)
         CALL(r, y, aclnnCast, TENSOR(x), ascend_dtype(y.dtype), TENSOR(y));
 }
 
-void npu_move(npu_run *r, tn_tensor x, tn_tensor y)
-{
-    size_t bytes = tn_dtype_bytes(x.dtype, tn_tensor_count(&x));
-    if (r->measuring || r->status != TN_OK || bytes == 0)
-        return;
-    if (x.dtype != y.dtype || !ascend_is_dense(&x) || !ascend_is_dense(&y)) {
-        npu_copy(r, x, y);
-        return;
-    }
-    r->status = npu_flush(r->queue, r->err);
-    if (r->status != TN_OK)
-        return;
-    r->queue->idle = false;
-    r->status =
-        ascend_check(r->api, "aclrtSetCurrentContext", r->api->aclrtSetCurrentContext(r->queue->context), r->err);
-    if (r->status == TN_OK)
-        r->status = ascend_check(
-            r->api, "aclrtMemcpyAsync",
-            r->api->aclrtMemcpyAsync(y.data, bytes, x.data, bytes, ACL_MEMCPY_DEVICE_TO_DEVICE, r->queue->stream),
-            r->err);
-}
-
 void npu_fill(npu_run *r, tn_tensor y, float value)
 {
     CALL(r, y, aclnnInplaceFillScalar, TENSOR(y), NUMBER(value));
@@ -313,6 +291,17 @@ void npu_sums(npu_run *r, tn_tensor x, tn_tensor y)
 void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y)
 {
     CALL(r, y, aclnnIndexSelect, TENSOR(table), 0, TENSOR(ids), TENSOR(y));
+}
+
+/* The axis of a cache's slots, behind its rows and one dimension of nothing: as the vendor's document has it. */
+enum { SLOTS = 2 };
+
+void npu_scatter(npu_run *r, tn_tensor to, tn_tensor places, tn_tensor rows)
+{
+    int64_t count = to.shape[0], width = to.shape[2] * to.shape[3];
+    tn_tensor slots = npu_view(to.data, to.dtype, 4, (int64_t[]){count, 1, to.shape[1], width}, NULL);
+    tn_tensor each = npu_view(rows.data, rows.dtype, 4, (int64_t[]){count, 1, 1, width}, NULL);
+    CALL(r, slots, aclnnInplaceScatterUpdate, TENSOR(slots), TENSOR(places), TENSOR(each), SLOTS);
 }
 
 void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y)

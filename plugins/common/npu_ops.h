@@ -80,8 +80,6 @@ tn_tensor npu_flat(tn_tensor t);
  * They are used with f32 alone, and tensors of truth are TN_BOOL. What the chip makes of a NaN is not written down:
  * comparisons are taken to be false, and operators that choose the larger to hand it on, as the CPU does. */
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y); /* of any types                                   */
-/* The same of one type, where the places change from token to token: dense tensors go without an operator. */
-void npu_move(npu_run *r, tn_tensor x, tn_tensor y);
 void npu_fill(npu_run *r, tn_tensor y, float value);
 void npu_zero(npu_run *r, tn_tensor y);                                        /* dense                       */
 void npu_add(npu_run *r, tn_tensor a, tn_tensor b, float factor, tn_tensor y); /* a + factor b            */
@@ -119,6 +117,8 @@ void npu_sum(npu_run *r, tn_tensor x, int32_t dim, bool keep, tn_tensor y);
 void npu_sums(npu_run *r, tn_tensor x, tn_tensor y);
 /* y = the rows ids of table; y dense. */
 void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y);
+/* to[b, places[b]] = rows[b]: to [B,S,K,D] and rows [B,1,K,D] of one type and dense, places [B] i32, 0 .. S-1. * */
+void npu_scatter(npu_run *r, tn_tensor to, tn_tensor places, tn_tensor rows);
 /* y = x [N,W] with row i of rows [n,W], times factor, added to row ids[i] (i32 or i64, 0 .. N-1, which repeat). y is
  * not x, all dense. The order of the sums is the chip's. * */
 void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y);

@@ -186,6 +186,7 @@ static void table(const char *name, const char *kernels, const char *call, const
         size_t member;
         double unit;
     } lines[] = {{"launches", offsetof(sim_figures, launches), 1},
+                 {"operators in graphs, which are one launch", offsetof(sim_figures, replayed), 1},
                  {"uploads", offsetof(sim_figures, uploads), 1},
                  {"KB uploaded", offsetof(sim_figures, uploaded_bytes), 1e3},
                  {"downloads", offsetof(sim_figures, downloads), 1},

@@ -5,6 +5,7 @@
 #include "check/compare.h"
 #include "plugin/registry.h"
 #include "process.h"
+#include "suite.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -47,14 +48,37 @@ void npu_pair_open(void)
     npu_pair_cpu = npu_pair_device(NULL);
 }
 
+/* A function of the simulator's. */
+static void *of_simulator(const char *function)
+{
+    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
+    ck_assert_msg(library != NULL, "the simulator is not loaded");
+    void *found = dlsym(library, function);
+    ck_assert_msg(found != NULL, "%s", function);
+    return found;
+}
+
 int64_t npu_pair_ask(const char *function)
 {
     int64_t (*ask)(void);
-    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
-    ck_assert_msg(library != NULL, "the simulator is not loaded");
-    *(void **)&ask = dlsym(library, function);
-    ck_assert(ask != NULL);
+    *(void **)&ask = of_simulator(function);
     return ask();
+}
+
+sim_figures npu_pair_figures(void)
+{
+    void (*look)(sim_figures *);
+    sim_figures now;
+    *(void **)&look = of_simulator("sim_figures_so_far");
+    look(&now);
+    return now;
+}
+
+void npu_pair_let_fail(int64_t number)
+{
+    void (*set)(int64_t);
+    *(void **)&set = of_simulator("sim_fail_after");
+    set(number);
 }
 
 void npu_pair_expect_clean(void)
@@ -207,4 +231,35 @@ int npu_pair_main(char **argv)
     unsetenv("ASCEND_HOME_PATH");
     unsetenv("ASCEND_TOOLKIT_HOME");
     return process_main();
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------- */
+
+static void expect_no_other_rule_broken(FILE *said, int64_t number)
+{
+    char line[1024];
+    rewind(said);
+    while (fgets(line, sizeof line, said))
+        ck_assert_msg(strstr(line, " is NULL (161001)") || strstr(line, "workspace is NULL and"), "call %lld fails: %s",
+                      (long long)number, line);
+    fclose(said);
+}
+
+void npu_pair_in_child(void (*body)(void *ctx), void *ctx, int64_t number)
+{
+    FILE *said = tmpfile();
+    ck_assert_ptr_nonnull(said);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        suite_limit_child();
+        dup2(fileno(said), 2);
+        body(ctx);
+        _exit(0);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "call %lld fails: status %x", (long long)number,
+                  (unsigned)status);
+    expect_no_other_rule_broken(said, number);
 }
