@@ -11,13 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls are tried with more rows than the chunk of a session, unless that is more work than this. */
+/* Calls are tried with more rows than the chunk of a session, unless that is more work than this. A token comes four
+ * times, with other numbers each time: a device may keep what it made for the first, and repeat what it did before. */
 static const double MOST_WORK = 8e9;
 static const check_case cases[] = {{.batch = 1, .tokens = 1},
+                                   {.batch = 1, .tokens = 1, .seed = 7},
+                                   {.batch = 1, .tokens = 1, .seed = 8},
+                                   {.batch = 1, .tokens = 1, .seed = 9},
                                    {.batch = 1, .tokens = 19, .profile = INPUTS_SCALED, .seed = 1},
                                    {.batch = 2, .tokens = 33, .seed = 2},
                                    {.batch = 1, .tokens = 600, .seed = 3}};
-enum { CASES = sizeof cases / sizeof *cases, ALWAYS = 2, BRIEF = 1 };
+enum { CASES = sizeof cases / sizeof *cases, ALWAYS = 5, BRIEF = 4 };
 /* What kernels are tried with besides. */
 static const check_case kernel_cases[] = {{.batch = 1, .tokens = 0},
                                           {.batch = 1, .tokens = 8, .profile = INPUTS_OUTLIERS, .seed = 4},
@@ -128,20 +132,21 @@ static void draw_floats(const tn_tensor *t, random_state *random)
     }
 }
 
-/* Ids of the table's rows, its last one too. */
-static void draw_ids(const tn_tensor *t, int64_t rows, random_state *random)
+/* Ids of the table's rows, its last one too, but where one token comes again. */
+static void draw_ids(const tn_tensor *t, int64_t rows, uint64_t seed, random_state *random)
 {
     int64_t *ids = t->data, count = tn_tensor_count(t);
     for (int64_t i = 0; i < count; i++)
-        ids[i] = i + 1 == count ? rows - 1 : (int64_t)(random_uniform(random) * (double)rows);
+        ids[i] =
+            i + 1 == count && (count > 1 || seed == 0) ? rows - 1 : (int64_t)(random_uniform(random) * (double)rows);
 }
 
-/* Slots from the end of the cache on, one token in seven nowhere. */
-static void draw_slots(const tn_tensor *t, int64_t capacity)
+/* Slots down from the end of the cache or, with a seed, another one; one token in seven nowhere. */
+static void draw_slots(const tn_tensor *t, int64_t capacity, uint64_t seed)
 {
-    int64_t tokens = t->shape[1];
+    int64_t tokens = t->shape[1], skip = (int64_t)(seed % (uint64_t)capacity);
     for (int64_t i = 0, count = tn_tensor_count(t); i < count; i++)
-        ((int32_t *)t->data)[i] = i % 7 == 6 ? -1 : (int32_t)(capacity - 1 - i % tokens);
+        ((int32_t *)t->data)[i] = i % 7 == 6 ? -1 : (int32_t)(capacity - 1 - (i % tokens + skip) % capacity);
 }
 
 /* Bytes from a tensor's first element to behind its last row. */
@@ -177,9 +182,9 @@ static tn_status draw_step(inputs *in, const check_device_subject *s, const tn_s
         if (tensor_is_float(call->in[i].dtype))
             draw_floats(&call->in[i], &random);
         else if (s->op == TN_OP_EMBEDDING || s->op == TN_OP_EMBEDDING_BAG)
-            draw_ids(&call->in[i], site->param[TN_ROLE_WEIGHT].tensors[0].shape[0], &random);
+            draw_ids(&call->in[i], site->param[TN_ROLE_WEIGHT].tensors[0].shape[0], c.seed, &random);
         else
-            draw_slots(&call->in[i], call->out[0].shape[1]);
+            draw_slots(&call->in[i], call->out[0].shape[1], c.seed);
     return TN_OK;
 }
 

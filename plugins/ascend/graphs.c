@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shorter runs are launched: a graph's launch is more than that of a call. */
-enum { LEAST = 32 };
+/* Shorter runs are launched, a graph's launch being more than that of a call; but not before a longer one came more
+ * often than anything does while a model is opened: the calls of one operation that are compared with the CPU then are
+ * tried as graphs. */
+enum { LEAST = 32, OFTEN = 8 };
 
 static const ascend_api *api_of(const npu *n)
 {
@@ -144,6 +146,8 @@ static tn_status replay(npu *n, npu_graph *g, tn_error *err)
 {
     const ascend_api *api = api_of(n);
     g->used = ++n->uses;
+    if (g->list.count >= LEAST && ++g->times > OFTEN)
+        n->least = LEAST;
     if (!g->model && !capture(n, g)) {
         api->aclGetRecentErrMsg(); /* launched instead, from now on                                          */
         n->graphs = false;
@@ -184,7 +188,7 @@ tn_status npu_end_run(tn_queue *queue, tn_error *err)
         if (now->like >> i & 1 && n->graph[i].list.count == now->list.count)
             g = &n->graph[i];
     status = g ? replay(n, g, to) : put_rest(n, to);
-    if (status == TN_OK && !g && now->follows && now->list.count >= LEAST)
+    if (status == TN_OK && !g && now->follows && now->list.count > 0 && now->list.count >= n->least)
         remember(n);
     begin(n);
     return status;

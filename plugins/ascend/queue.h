@@ -55,6 +55,7 @@ typedef struct npu_graph {
     npu_calls list; /* empty: there is none                                                        */
     aclmdlRI model; /* NULL: not captured yet                                                      */
     uint64_t used;  /* when: the larger the later                                                  */
+    uint32_t times; /* that it came again                                                          */
 } npu_graph;
 
 typedef struct npu_now {
@@ -83,7 +84,8 @@ typedef struct npu {
     size_t kept_count;
     npu_cache *caches; /* in the order of their addresses                                          */
     size_t cache_count, cache_room;
-    bool graphs; /* calls are captured                                                             */
+    bool graphs;  /* calls are captured                                                            */
+    size_t least; /* the shortest list that stays                                                  */
     npu_graph graph[GRAPHS];
     npu_now now;
     aclmdlRI past; /* ends when the stream is empty                                                */

@@ -221,6 +221,17 @@ START_TEST(a_token_is_one_launch)
 }
 END_TEST
 
+/* What is compared with the CPU when a model is opened comes from graphs, too. */
+START_TEST(operations_are_tried_as_graphs)
+{
+    tn_model *m = open_model("qwen3_moe", "bf16", "none");
+    ck_assert_int_gt(npu_pair_figures().captured, 100);
+    ck_assert_int_gt(npu_pair_figures().replayed, 200);
+    tn_model_close(m);
+    npu_pair_expect_clean();
+}
+END_TEST
+
 START_TEST(another_word_than_yes_and_no_is_refused)
 {
     setenv("TENON_NPU_GRAPH", "perhaps", 1);
@@ -336,8 +347,8 @@ static void add_tests(void)
 {
     TCase *tc = suite_open("ascend_graphs", 600);
     tcase_add_loop_test(tc, graphs_change_no_bit, 0, MODELS);
-    suite_add(tc, nor_do_those_of_an_engine, a_token_is_one_launch, another_word_than_yes_and_no_is_refused,
-              every_failing_call_of_a_graph_is_told);
+    suite_add(tc, operations_are_tried_as_graphs, nor_do_those_of_an_engine, a_token_is_one_launch,
+              another_word_than_yes_and_no_is_refused, every_failing_call_of_a_graph_is_told);
 }
 
 int main(int argc, char **argv)
