@@ -361,3 +361,32 @@ tn_status tn_bound_compare_grads(const tn_bound *bound, const tn_tensor *in, int
     free(skip);
     return status;
 }
+
+tn_status tn_bound_unclear(const tn_bound *bound, const tn_tensor *in, int32_t in_count, bool *unclear, int64_t count,
+                           tn_error *err)
+{
+    tn_call call;
+    tn_grads own = {0}; /* a call for gradients has no results that would have to be there              */
+    const tn_grads none = {.size = sizeof none};
+    bool *found = NULL;
+    if (!bound || !unclear)
+        return structs_missing(!bound ? "bound" : "unclear", err);
+    tn_status status = site_fill_call(&call, &bound->own.site, in, in_count, NULL, 0, err);
+    if (status == TN_OK)
+        status = site_fill_grads(&call, &own, &none, err);
+    if (status == TN_OK)
+        status = op_check_call(&call, err);
+    const tn_tensor *x = &call.in[0];
+    int64_t rows = 1;
+    for (int32_t i = 0; status == TN_OK && i + 1 < x->ndim; i++)
+        rows *= x->shape[i];
+    if (status == TN_OK && rows != count)
+        status = tn_fail(err, TN_E_USAGE, bound->own.site.path, "the call has %lld rows, and unclear %lld flags",
+                         (long long)rows, (long long)count);
+    if (status == TN_OK)
+        status = unclear_find(&call, &found, err);
+    for (int64_t i = 0; status == TN_OK && i < rows; i++)
+        unclear[i] = found && found[i];
+    free(found);
+    return status;
+}

@@ -73,6 +73,14 @@ TN_API tn_status tn_bound_compare(const tn_bound *bound, const tn_tensor *in, in
 TN_API tn_status tn_bound_compare_grads(const tn_bound *bound, const tn_tensor *in, int32_t in_count,
                                         const tn_grads *grads, const tn_grads *reference, double *units, tn_error *err);
 
+/* Which rows of a call two right kernels may compute differently, since rounding decides: tokens whose choice of
+ * experts it could change, and in 16 bits queries with very large scores of attention. unclear has count flags, one for
+ * each row of in[0] (all its dimensions but the last). What is to be compared is drawn anew where they are set;
+ * gradients of parameters, which add up over rows, can be compared only where the gradients of these rows' results are
+ * zero. Needs no kernel. [any thread] */
+TN_API tn_status tn_bound_unclear(const tn_bound *bound, const tn_tensor *in, int32_t in_count, bool *unclear,
+                                  int64_t count, tn_error *err);
+
 /* No call in progress. NULL: nothing. [any thread] */
 TN_API void tn_bound_close(tn_bound *bound);
 

@@ -134,6 +134,7 @@ PyObject *bridge_backward(PyObject *self, PyObject *arguments);          /* (ins
 PyObject *bridge_point_at(PyObject *self, PyObject *params);             /* params as they were when it was recorded */
 PyObject *bridge_compare(PyObject *self, PyObject *arguments);           /* (ins, outs, references)                */
 PyObject *bridge_compare_gradients(PyObject *self, PyObject *arguments); /* (ins, two of (outs, ins, params)) */
+PyObject *bridge_unclear(PyObject *self, PyObject *ins);                 /* rows that cannot be compared        */
 
 PyObject *bridge_whole(PyObject *self, void *closure);
 PyObject *bridge_facts(PyObject *self, PyObject *none);

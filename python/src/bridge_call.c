@@ -174,6 +174,35 @@ PyObject *bridge_compare_gradients(PyObject *self, PyObject *arguments)
     return good ? PyFloat_FromDouble(units) : NULL;
 }
 
+/* unclear(ins): numbers of the rows of ins[0] that cannot be compared. */
+PyObject *bridge_unclear(PyObject *self, PyObject *ins)
+{
+    bridge_site *s = (bridge_site *)self;
+    tn_tensor in[TN_CALL_TENSORS] = {0};
+    int32_t in_count;
+    if (!PyTuple_Check(ins) || !take_all(ins, in, &in_count))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "a tuple of tensors");
+    int64_t width = in[0].ndim > 0 ? in[0].shape[in[0].ndim - 1] : 0;
+    int64_t rows = width > 0 ? tn_tensor_count(&in[0]) / width : 0;
+    bool *unclear = calloc((size_t)rows + 1, sizeof *unclear);
+    tn_error err = TN_ERROR_INIT;
+    tn_status status;
+    if (!unclear)
+        return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS;
+    status = tn_bound_unclear(s->bound, in, in_count, unclear, rows, &err);
+    Py_END_ALLOW_THREADS;
+    PyObject *list = status == TN_OK ? PyList_New(0) : errors_raise(&err);
+    for (int64_t i = 0; list && i < rows; i++) {
+        PyObject *number = unclear[i] ? PyLong_FromLongLong(i) : NULL;
+        if (unclear[i] && (!number || PyList_Append(list, number) != 0))
+            Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    free(unclear);
+    return list;
+}
+
 /* ---- what callers know of it ------------------------------------------------------------------------ */
 
 /* For each of the params: does the site use all of it? */

@@ -253,6 +253,7 @@ static PyMethodDef methods[] = {
     {"point", bridge_point_at, METH_O, "Takes parameters from these tensors."},
     {"compare", bridge_compare, METH_VARARGS, "(ins, outs, references): in units of the kernel's tolerance."},
     {"compare_gradients", bridge_compare_gradients, METH_VARARGS, "The same of gradients."},
+    {"unclear", bridge_unclear, METH_O, "Numbers of the rows of a call (ins) that rounding decides."},
     {"is_ready", bridge_is_ready, METH_O, "May gradients of so many tokens be computed by the kernel?"},
     {"look", site_look, METH_NOARGS, "Why a call would be left to torch, or None."},
     {"params", bridge_params, METH_NOARGS, "Parameters that the last look found."},

@@ -131,6 +131,7 @@ static const struct {
     {"tn_nearest_name", "count", 1},
     {"tn_model_borrow", "count", 1},
     {"tn_bound_point", "count", 1},
+    {"tn_bound_unclear", "count", 3},
     {NULL, "tokens", 4},
     {"tn_media_images", "count", 1},
     {"tn_dataset_open", "count", 1},

@@ -462,6 +462,7 @@ static const struct {
     {"tn_bound_backward", NULL, "tn_tensor", make_row},
     {"tn_bound_compare", NULL, "tn_tensor", make_row},
     {"tn_bound_compare_grads", NULL, "tn_tensor", make_row},
+    {"tn_bound_unclear", NULL, "tn_tensor", make_row},
     {NULL, "w", "tn_tensor", make_weights},
     {NULL, "grad_w", "tn_tensor", make_weights},
     {NULL, NULL, "tn_tensor", make_matrix},

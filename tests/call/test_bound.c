@@ -10,6 +10,7 @@
 #include "test_models.h"
 
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -188,6 +189,41 @@ START_TEST(compared)
     OK(tn_bound_compare(b, &r.x, 1, &r.y, &r.want, 1, &units, &err));
     ck_assert_double_eq_tol(units, 2, 0.1);
     ck_assert_int_eq(tn_bound_compare(b, &r.x, 1, &r.y, &r.want, 1, NULL, &err), TN_E_USAGE);
+}
+END_TEST
+
+static int descending(const void *a, const void *b)
+{
+    return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b);
+}
+
+/* Tokens whose last chosen and first rejected expert score within two per cent, and no others; nowhere else any. */
+START_TEST(which_rounding_decides)
+{
+    enum { TOKENS = 300, MOST = 64 };
+    tn_model *m = test_model("qwen3_moe", .dtype = "f32");
+    tn_bound *b = bind(m, "model.layers.0.mlp", TN_OP_MOE_BLOCK, 0), *norm = bind(m, "model.norm", TN_OP_RMS_NORM, 0);
+    const tn_site *site = tn_bound_site(b);
+    int64_t width = site->dim[TN_DIM_HIDDEN], experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
+    const float *w = site->param[TN_ROLE_ROUTER].tensors->data;
+    rows r = rows_of(TOKENS, width, 3);
+    bool unclear[TOKENS];
+    OK(tn_bound_unclear(b, &r.x, 1, unclear, TOKENS, &err));
+    int counts[2] = {0};
+    for (int64_t t = 0; t < TOKENS; t++) {
+        double logit[MOST] = {0};
+        for (int64_t i = 0; i < experts * width; i++)
+            logit[i / width] += (double)w[i] * (double)((float *)r.x.data)[t * width + i % width];
+        qsort(logit, (size_t)experts, sizeof *logit, descending);
+        double apart = 1 - exp(logit[k] - logit[k - 1]);
+        ck_assert(fabs(apart - 0.02) < 1e-5 || unclear[t] == (apart < 0.02));
+        counts[unclear[t]]++;
+    }
+    ck_assert(counts[0] > 0 && counts[1] > 0);
+    OK(tn_bound_unclear(norm, &r.x, 1, unclear, TOKENS, &err));
+    ck_assert(!memchr(unclear, true, sizeof unclear));
+    ck_assert_int_eq(tn_bound_unclear(b, &r.x, 1, unclear, TOKENS - 1, &err), TN_E_USAGE);
+    suite_expect_in(err.message, "300 rows, and unclear 299");
 }
 END_TEST
 
@@ -450,8 +486,8 @@ END_TEST
 int main(void)
 {
     TCase *t = suite_open("bound", 120);
-    suite_add(t, applied_and_reverted, gradients, compared, pointed_anew, never_stale, from_any_thread,
-              kernels_on_a_pool, wrong_calls);
+    suite_add(t, applied_and_reverted, gradients, compared, which_rounding_decides, pointed_anew, never_stale,
+              from_any_thread, kernels_on_a_pool, wrong_calls);
     tcase_add_loop_test(t, after_a_fork, 0, 2);
     return suite_run();
 }
