@@ -15,8 +15,8 @@ say() {
 }
 perplexities() { # ARGUMENT...: of a model, and its adapter
     for page in $held; do
-        printf '%-16s ' "$page"
-        "$tenon" perplexity "$@" "$page" --quiet --dtype f32
+        found=$("$tenon" perplexity "$@" "$page" --quiet --dtype f32) # a warning stands before the line, not in it
+        printf '%-16s %s\n' "$page" "$found"
     done
 }
 
