@@ -1,5 +1,6 @@
-/* Masks of attention that stay on the device: all layers that see the same read one, and a token's comes to the place
- * of the one before. Those that positions alone make are made there, so that nothing is uploaded behind them. */
+/* Masks of attention, and other constants of a call, that stay on the device: all layers that see the same read one,
+ * and a token's mask comes to the place of the one before. Those that positions alone make are made there, so that
+ * nothing is uploaded behind them. */
 #include "operators.h"
 #include "queue.h"
 

@@ -16,8 +16,8 @@ const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned);
 void npu_put(npu_run *r, void *device, const void *host, size_t bytes);
 /* A copy of one type whose places change from token to token: dense tensors go without an operator. */
 void npu_move(npu_run *r, tn_tensor x, tn_tensor y);
-/* Where the device has this mask, which is kept until others come: the same as for the layer before in most models, and
- * in the same place from token to token. NULL: it is too large for that, or r failed. */
+/* Where the device has this mask, or these constants, which are kept until others come: the same as for the layer
+ * before in most models, and in the same place from token to token. NULL: it is too large for that, or r failed. */
 void *npu_mask_of(npu_run *r, const void *mask, size_t bytes);
 /* The mask of queries at positions q [T], none of which is negative, and keys at k [S] (i32, inputs of the model), as
  * TN_BOOL [T,S] that the device makes: true where a key is none (below 0), behind its query, or window (0: any number)

@@ -343,7 +343,7 @@ INTS_ROWS void ints_rows(const ints_type *type, const codes *c, int64_t row, int
     X(TN_U4, turn_plain, ints_u4, 128, false, true, true)                                                              \
     X(TN_I8, turn_plain, ints_i8, 256, !INTS_RAISED, true, true)
 
-/* Of types whose scales are those of any number of columns, all but E2M1's usually of 32 at least. */
+/* Scales beside codes may be those of 16 columns; most are those of 32 and more, and such groups are summed whole. */
 VEC_INLINE bool whole_groups(const codes *c, tn_dtype dtype)
 {
     return (dtype == TN_U4 || dtype == TN_I8) && c->group_shift >= 5;

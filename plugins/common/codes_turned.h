@@ -250,7 +250,7 @@ VEC_INLINE vec scales_at(const char *const p[VEC_LANES], int64_t at, tn_dtype dt
     return scales;
 }
 
-/* What is taken away from codes, `at` groups behind p, or everywhere. */
+/* What is taken away from codes as they are multiplied: zero points `group` groups behind p, or the type's own. */
 VEC_INLINE vec zeros_at(const lanes *at, const uint8_t *const p[VEC_LANES], int64_t group)
 {
     const tn_dtype dtype = at->c->dtype;

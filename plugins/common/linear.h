@@ -14,7 +14,7 @@ typedef struct linear_layer {
     codes_kernels unpacks;
     int32_t terms; /* of int8 that few tokens are rounded to for products of integers (INTS_DTYPES): 1, or 2, the second
                       being what the first leaves; 0: they are taken as they are                             */
-    bool many_ints; /* many tokens are rounded, too, and a token's bits are the same in any call              */
+    bool many_ints; /* many tokens are rounded to as many, and a token's bits are the same in any call       */
     int64_t in, out;
     int64_t max_tokens; /* of a call                                                               */
     int32_t threads;    /* most of a call                                                          */

@@ -131,16 +131,22 @@ static int64_t attend(const npu_pair_sites *s, const inputs *in, const tn_tensor
     return launched;
 }
 
+static npu_pair_sites *begin(tn_dtype dtype, inputs *in)
+{
+    const variant v = {.op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD, 32}}};
+    const tn_site site = variant_site(&v, dtype);
+    npu_pair_open();
+    npu_pair_sites *s = npu_pair_draw(&site);
+    draw(s, in);
+    return s;
+}
+
 /* Slots that were never written are zero and need nothing; those that were, and are taken back, are left out by copies,
  * and need none once others were written there; of caches that somebody uploaded into nothing is known. */
 START_TEST(unused_slots_reach_no_result)
 {
     inputs in;
-    const variant v = {.op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD, 32}}};
-    tn_site site = variant_site(&v, dtypes[_i]);
-    npu_pair_open();
-    npu_pair_sites *s = npu_pair_draw(&site);
-    draw(s, &in);
+    npu_pair_sites *s = begin(dtypes[_i], &in);
     const tn_tensor *from = &in.call.in[KEYS];
     int64_t slots = from[0].shape[1];
     const tn_tensor caches[2] = {new_cache(&from[0]), new_cache(&from[1])};
@@ -170,11 +176,7 @@ END_TEST
 START_TEST(nor_do_those_that_tokens_of_decode_left)
 {
     inputs in;
-    const variant v = {.op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD, 32}}};
-    tn_site site = variant_site(&v, dtypes[_i]);
-    npu_pair_open();
-    npu_pair_sites *s = npu_pair_draw(&site);
-    draw(s, &in);
+    npu_pair_sites *s = begin(dtypes[_i], &in);
     const tn_tensor *from = &in.call.in[KEYS];
     const tn_tensor caches[2] = {new_cache(&from[0]), new_cache(&from[1])};
     int64_t slots = from[0].shape[1];
