@@ -84,6 +84,7 @@ static void *build(graph_builder *b, const config_reader *config)
                       .last = &altup_last};
     decoder_read(config, &s);
     gemma_parts_ropes(&s);
+    s.rope[GEMMA_LOCAL].site.roundings = true; /* which gates are above the cut of their row                    */
     gqa_spec *attention = &s.layer.attention;
     parts_norm_kind plain = s.norm;
     plain.variant = TN_NORM_NO_WEIGHT;

@@ -346,7 +346,8 @@ graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spe
     if (!s)
         return NULL;
     s->site.meaning[TN_AXIS_ROPE] = spec->style;
-    s->site.features = (spec->rotary < spec->head_dim ? TN_HAS_PARTIAL : 0) | (spec->merged ? TN_HAS_MROPE : 0);
+    s->site.features = (spec->rotary < spec->head_dim ? TN_HAS_PARTIAL : 0) | (spec->merged ? TN_HAS_MROPE : 0) |
+                       (spec->roundings ? TN_HAS_ROUNDINGS : 0);
     s->site.dim[TN_DIM_HEAD] = spec->head_dim;
     s->site.dim[TN_DIM_ROTARY] = spec->rotary;
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;

@@ -100,7 +100,8 @@ typedef struct parts_rope_spec {
     const char *variant; /* tells calls of it with other shapes apart; NULL: there are none       */
     tn_rope style;
     int64_t heads, kv_heads, head_dim, rotary;
-    bool merged; /* its tables are made of three axes                                             */
+    bool merged;    /* its tables are made of three axes                                          */
+    bool roundings; /* what follows hangs on its roundings                                        */
 } parts_rope_spec;
 graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spec *spec);
 

@@ -195,6 +195,24 @@ static tn_status match_dim(const tn_site *site, const tn_dim_rule *r, char *reas
     return TN_OK;
 }
 
+/* A site that hangs on roundings is taken by whoever has all of them. */
+static tn_status match_features(const tn_site *site, const tn_impl *impl, char *reason, size_t size)
+{
+    int32_t dtype = site->meaning[TN_AXIS_DTYPE];
+    double ulps = dtype == TN_BF16 ? impl->tolerance.ulps_bf16 : dtype == TN_F16 ? impl->tolerance.ulps_f16 : 0;
+    if (site->features & ~(impl->match.features | TN_HAS_ROUNDINGS)) {
+        char has[256], takes[256];
+        feature_list(site->features & ~TN_HAS_ROUNDINGS, has, sizeof has);
+        feature_list(impl->match.features, takes, sizeof takes);
+        return decline(reason, size, "features: site has %s, kernel takes %s", has, takes);
+    }
+    if (site->features & TN_HAS_ROUNDINGS && ulps > 0)
+        return decline(reason, size,
+                       "roundings: what follows the site hangs on them, and the kernel may be %g ulps off in %s", ulps,
+                       tn_dtype_name((tn_dtype)dtype));
+    return TN_OK;
+}
+
 tn_status match_site(const tn_site *site, const tn_impl *impl, char *reason, size_t reason_size)
 {
     static const tn_axis order[] = {TN_AXIS_DTYPE, TN_AXIS_WEIGHT, TN_AXIS_NORM,  TN_AXIS_ROPE,
@@ -208,12 +226,8 @@ tn_status match_site(const tn_site *site, const tn_impl *impl, char *reason, siz
     tn_status status = TN_OK;
     for (size_t i = 0; status == TN_OK && i < COUNT(order); i++)
         status = match_axis(site, impl, order[i], reason, reason_size);
-    if (status == TN_OK && (site->features & ~m->features)) {
-        char has[256], takes[256];
-        feature_list(site->features, has, sizeof has);
-        feature_list(m->features, takes, sizeof takes);
-        status = decline(reason, reason_size, "features: site has %s, kernel takes %s", has, takes);
-    }
+    if (status == TN_OK)
+        status = match_features(site, impl, reason, reason_size);
     for (uint32_t i = 0; status == TN_OK && i < m->dim_count; i++)
         status = match_dim(site, &m->dims[i], reason, reason_size);
     if (status == TN_OK && m->class_glob && fnmatch(m->class_glob, site->class_name ? site->class_name : "", 0) != 0)

@@ -21,11 +21,11 @@ static const char *const dim_names[] = {"width",      "hidden",   "inter",    "o
                                         "top_groups", "window",   "head_v",   "chunk", "taps",         "streams",
                                         "stride",     "rank",     "rank_down"};
 static const char *const feature_names[] = {
-    "bias",        "renorm",      "shared_expert", "shared_gate",    "correction_bias", "groups",      "route_scale",
-    "f32_routing", "f32_router",  "sparsity",      "partial",        "mrope",           "window",      "softcap",
-    "sinks",       "scales",      "zero_points",   "input_scale",    "expert_scale",    "chunk",       "shared_bias",
-    "group_pairs", "mixed_types", "both_sides",    "alibi",          "channel_decay",   "chosen_keys", "step_limits",
-    "f32_result",  "adapter",     "dropout",       "rounded_factors"};
+    "bias",        "renorm",      "shared_expert", "shared_gate",     "correction_bias", "groups",      "route_scale",
+    "f32_routing", "f32_router",  "sparsity",      "partial",         "mrope",           "window",      "softcap",
+    "sinks",       "scales",      "zero_points",   "input_scale",     "expert_scale",    "chunk",       "shared_bias",
+    "group_pairs", "mixed_types", "both_sides",    "alibi",           "channel_decay",   "chosen_keys", "step_limits",
+    "f32_result",  "adapter",     "dropout",       "rounded_factors", "roundings"};
 static const char *const role_names[] = {"weight",
                                          "bias",
                                          "gate",

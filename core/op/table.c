@@ -150,7 +150,7 @@ static const op_row rows[] = {
     {.op = TN_OP_ROPE,
      .name = "ROPE",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE),
-     .features = TN_HAS_PARTIAL | TN_HAS_MROPE,
+     .features = TN_HAS_PARTIAL | TN_HAS_MROPE | TN_HAS_ROUNDINGS,
      .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_Q_HEADS),
      .more_dims = BIT(TN_DIM_KV_HEADS) | BIT(TN_DIM_ROTARY),
      .in = {{.name = "q", .shape = "dBTND", .unread = true},

@@ -123,6 +123,9 @@ typedef enum tn_layout {
 #define TN_HAS_DROPOUT (UINT64_C(1) << 30)        /* LORA_LINEAR: an input says what A does not see     */
 #define TN_HAS_ROUNDED_FACTORS                                                                                         \
     (UINT64_C(1) << 31) /* LORA_LINEAR: A and B are rounded to the dtype, as under autocast */
+/* rope: what follows hangs on its roundings. No kernel lists it: of 16 bits those take it whose tolerance is 0 there.
+ */
+#define TN_HAS_ROUNDINGS (UINT64_C(1) << 32)
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */

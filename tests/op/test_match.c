@@ -179,6 +179,26 @@ START_TEST(a_feature_that_the_kernel_does_not_list_is_declined)
 }
 END_TEST
 
+START_TEST(a_site_that_hangs_on_roundings_takes_kernels_without_a_tolerance_in_16_bits)
+{
+    both(TN_OP_ROPE, rope_meaning);
+    impl.match.takes[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_F16) | TN_TAKES(TN_BF16);
+    impl.tolerance = (tn_tolerance){.ulps_f32 = 4, .ulps_bf16 = 2};
+    site.features = TN_HAS_ROUNDINGS;
+    site.meaning[TN_AXIS_DTYPE] = TN_F32;
+    expect_taken();
+    site.meaning[TN_AXIS_DTYPE] = TN_F16;
+    expect_taken();
+    site.meaning[TN_AXIS_DTYPE] = TN_BF16;
+    expect_declined("roundings: what follows the site hangs on them, and the kernel may be 2 ulps off in bf16");
+    impl.tolerance.ulps_bf16 = 0;
+    expect_taken();
+    site.features |= TN_HAS_MROPE;
+    impl.match.features = TN_HAS_PARTIAL;
+    expect_declined("features: site has mrope, kernel takes partial");
+}
+END_TEST
+
 START_TEST(dimensions_have_bounds_and_divisors)
 {
     static const tn_dim_rule rules[] = {{TN_DIM_HIDDEN, 64, 8192, 16}, {TN_DIM_TOP_K, 0, 8, 0}};
@@ -447,9 +467,9 @@ START_TEST(every_enumerator_has_a_name)
     }
     for (int dim = 0; dim <= TN_DIM_RANK_DOWN; dim++)
         ck_assert_str_ne(tn_dim_name((tn_dim)dim), "?");
-    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_ROUNDED_FACTORS; bit <<= 1)
+    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_ROUNDINGS; bit <<= 1)
         ck_assert_str_ne(tn_feature_name(bit), "?");
-    ck_assert_str_eq(tn_feature_name(TN_HAS_ROUNDED_FACTORS << 1), "?");
+    ck_assert_str_eq(tn_feature_name(TN_HAS_ROUNDINGS << 1), "?");
     for (int num = 0; num <= TN_NUM_SCALE_DOWN; num++)
         ck_assert_str_ne(tn_num_name((tn_num)num), "?");
     ck_assert_str_eq(tn_num_name((tn_num)(TN_NUM_SCALE_DOWN + 1)), "?");
@@ -484,10 +504,11 @@ int main(void)
     suite_add(tc, a_kernel_takes_what_it_names, the_operation_is_the_first_rule, each_axis_is_compared,
               lists_of_matrices_have_two_layouts, a_site_without_a_meaning_that_the_operation_has_is_declined,
               weights_have_the_dtype_of_the_activations_unless_told,
-              a_feature_that_the_kernel_does_not_list_is_declined, dimensions_have_bounds_and_divisors,
-              the_class_is_a_pattern, the_first_rule_that_fails_is_told, a_short_buffer_is_respected,
-              an_open_ended_match_is_refused, what_an_operation_lacks_is_refused, what_nothing_performs_is_refused,
-              values_that_do_not_exist_are_refused, incomplete_impls_are_refused, a_spec_is_parsed,
-              a_wrong_spec_is_refused, every_enumerator_has_a_name);
+              a_feature_that_the_kernel_does_not_list_is_declined,
+              a_site_that_hangs_on_roundings_takes_kernels_without_a_tolerance_in_16_bits,
+              dimensions_have_bounds_and_divisors, the_class_is_a_pattern, the_first_rule_that_fails_is_told,
+              a_short_buffer_is_respected, an_open_ended_match_is_refused, what_an_operation_lacks_is_refused,
+              what_nothing_performs_is_refused, values_that_do_not_exist_are_refused, incomplete_impls_are_refused,
+              a_spec_is_parsed, a_wrong_spec_is_refused, every_enumerator_has_a_name);
     return suite_run();
 }
