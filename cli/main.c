@@ -124,6 +124,7 @@ static tn_status run_command(const command *c, int argc, char **argv, tn_error *
         status = run_program(c, argc, argv, err);
     } else if (status == TN_OK) {
         status = ranks_check(&o, err);
+        ranks_watch(&o);
         if (status == TN_OK)
             status = option_given(&o, OPT_PARALLEL) && ranks_own() > 0 ? ranks_follow(&o, err) : c->run(&o, err);
         if (status == TN_OK)

@@ -1,6 +1,7 @@
 /* Several processes that compute one model: who was started how, and what ranks but 0 do. */
 #include "ranks.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,6 +48,37 @@ tn_status ranks_check(const options *o, tn_error *err)
         "%lld processes were started, and each would do the same; give --parallel tensor, sums, experts or pipeline, "
         "or start one",
         (long long)count);
+}
+
+static struct {
+    char text[256];
+    int length;
+    pid_t process; /* children are ended by SIGTERM, too                                                     */
+} farewell;
+
+static void on_term(int number)
+{
+    ssize_t written = 0;
+    if (getpid() == farewell.process)
+        written = write(STDERR_FILENO, farewell.text, (size_t)farewell.length);
+    (void)written;
+    raise(number);
+}
+
+void ranks_watch(const options *o)
+{
+    char host[64] = "";
+    struct sigaction action = {.sa_handler = on_term, .sa_flags = (int)SA_RESETHAND}, before;
+    if (started() < 2 || ranks_own() > 0 || !option_given(o, OPT_PARALLEL))
+        return;
+    gethostname(host, sizeof host - 1);
+    farewell.process = getpid();
+    farewell.length = snprintf(farewell.text, sizeof farewell.text,
+                               "tenon: %s: rank 0 on %s: ended by SIGTERM, which mpirun sends where another rank has "
+                               "ended, or where it is ended itself\n",
+                               o->command->name, host);
+    if (sigaction(SIGTERM, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+        sigaction(SIGTERM, &action, NULL);
 }
 
 /* What all ranks have agreed on rank 0 says; what stands before that, or behind it, is this rank's alone. */

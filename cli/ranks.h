@@ -22,6 +22,9 @@ bool ranks_can(const command *c);
 /* Does a process of several that were started know that it is one of them? */
 tn_status ranks_check(const options *o, tn_error *err);
 
+/* Rank 0 of several: from now on one that is ended by SIGTERM, as mpirun ends ranks that are left, says so. */
+void ranks_watch(const options *o);
+
 /* A rank but 0: the same model with the same kernels, then what rank 0 orders. */
 tn_status ranks_follow(const options *o, tn_error *err);
 

@@ -1,37 +1,10 @@
 #!/bin/bash
 # tenon --parallel under mpirun: the text of one process; what is wrong in one line, and nothing that hangs or stays.
-set -u
-build=${TENON_BUILD:-build}
-if ! command -v mpirun >/dev/null || [ ! -e "$build/plugins/mpi/open_mpi.so" ]; then
-    echo 'SKIPPED mpirun: Open MPI is not installed, or the build has no plugins/mpi/open_mpi.so'
-    echo '0 passed, 0 failed'
-    exit 0
-fi
-passed=0 failed=0 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-# In a container the system may not let one process read another one's memory.
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-export HOME=$tmp XDG_CACHE_HOME=$tmp XDG_CONFIG_HOME=$tmp TENON_MEASURE=no
-tenon=$build/tenon model=models/demo
+# shellcheck source=tests/machines/mpi.sh
+. "$(dirname "$0")/mpi.sh"
+model=models/demo
 text="And it came to pass"
 
-ok() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED $name"
-        sed 's/^/    /' "$tmp/out" "$tmp/err" 2>/dev/null | head -20
-    fi
-}
-ranks() { # N COMMAND...
-    local n=$1
-    shift
-    timeout -k 5 200 mpirun -q -n "$n" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-}
 ended() { # that exit status, one line of ours (but for that of a busy machine) that has each word, and nothing on stdout
     local status=$1 got=$2
     shift 2
@@ -134,6 +107,9 @@ ok 'another config.json' ended 4 $? 'rank 1 on' 'config.json'
 ranks 2 sh -c "$only_one set -- \"\$1\" run '$tmp/nothing' And -n 4 --parallel tensor; exec \"\$@\"" - "$tenon" run $model And -n 4 --parallel tensor
 ok 'a rank without the model' ended 4 $? 'rank 1 on' nothing
 
+ranks 2 sh -c "$only_one kill -STOP \$\$; exec \"\$@\"" - "$tenon" run $model "$text" -n 4 --parallel tensor --patience 1
+ok 'a rank that does not begin' ended 3 $? 'not all ranks came to MPI_Init within 20 seconds'
+
 # A user thinks for longer than ranks wait for each other.
 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none <"$tmp/lines" >"$tmp/alone" 2>/dev/null
 (sleep 13; cat "$tmp/lines") | timeout -k 5 200 mpirun -q -n 2 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none --parallel tensor \
@@ -158,6 +134,7 @@ hit() { # NAME SIGNAL RANK COMMAND...: the rank gets the signal when the first t
     status=$?
     ok "$name ends all" differs $status 0
     ok "$name: not by the time limit" differs $status 124
+    [ "$signal$who" = KILL1 ] && ok "$name: rank 0 says that another one ended" grep -q '^tenon: run: rank 0 on .* another rank has ended' "$tmp/err"
     [ "$signal" = STOP ] && ok "$name: the other one says who" grep -q "^tenon: .*rank $who on .* did not answer" "$tmp/err"
     for r in 0 1; do
         for _ in $(seq 100); do
@@ -177,5 +154,4 @@ done
 echo 'And it came' >&9
 hit 'a user who thinks' STOP 0 chat $model -n 8 --temperature 0 -q --parallel tensor
 hit 'a pipeline' STOP 1 run $model "$text" -n 100000 -c 200000 --ignore-eos --parallel pipeline
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+end

@@ -52,6 +52,35 @@ static void breathe(double waited, bool idle)
     nanosleep(&(struct timespec){0, (long)(pause * 1e9)}, NULL);
 }
 
+/* ---- what MPI itself waits for without a limit -------------------------------------------------- */
+
+/* Work that returns only when all ranks have come to it, done by a thread: false, and it goes on, where that takes
+ * longer than patience. Time in which this process stood still does not count. */
+static bool in_time(void *(*work)(void *), void *argument, double patience)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all); /* signals are the program's                                                       */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, NULL, work, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        work(argument);
+        return true;
+    }
+    for (double waited = 0; waited < patience; waited += 0.1) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += 100000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) == 0)
+            return true;
+    }
+    pthread_detach(thread);
+    return false;
+}
+
 /* ---- signs of life ------------------------------------------------------------------------------ */
 
 static const char SIGN = 's', LAST_SIGN = 'l';
@@ -252,12 +281,24 @@ static tn_status pass(void *self, int32_t from, int32_t to, void *data, int64_t 
     return status;
 }
 
-static void finalize(void *self)
+static void *take_leave(void *argument)
 {
-    end *e = self;
+    end *e = argument;
     end_signs(e);
     MPI_Comm_free(&e->comm);
     MPI_Finalize();
+    return NULL;
+}
+
+/* Nobody is there to be told of an error, but whoever reads what the program says. */
+static void finalize(void *self)
+{
+    end *e = self;
+    if (!in_time(take_leave, e, e->patience)) { /* who is still at it has e                              */
+        fprintf(stderr, "tenon: mpi: rank %d on %s: other ranks did not come to the end within %.0f seconds\n", e->rank,
+                e->host[e->rank], e->patience);
+        return;
+    }
     free(e->request);
     free(e->sign);
     free(e->host);
@@ -283,20 +324,20 @@ static tn_status start(tn_error *err)
                : tn_fail(err, TN_E_KERNEL, "mpi", "this MPI grants no calls from changing threads");
 }
 
-__attribute__((visibility("default"))) tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err);
+/* Once in a process; who does not come to its end may still be at it when the process ends. */
+static struct opening {
+    tn_status status;
+    tn_error err;
+    end *e;
+} opening;
 
-tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err)
+static tn_status meet(end *e, tn_error *err)
 {
-    tn_status status = start(err);
-    end *e = status == TN_OK ? calloc(1, sizeof *e) : NULL;
-    if (!e)
-        return status != TN_OK ? status : tn_fail(err, TN_E_MEMORY, "mpi", "out of memory");
     char name[MPI_MAX_PROCESSOR_NAME] = "";
     int length = 0;
     MPI_Comm_dup(MPI_COMM_WORLD, &e->comm);
     MPI_Comm_rank(e->comm, &e->rank);
     MPI_Comm_size(e->comm, &e->ranks);
-    e->patience = patience;
     e->request = calloc(2 * (size_t)e->ranks, sizeof(MPI_Request));
     e->sign = calloc((size_t)e->ranks, sizeof(MPI_Request));
     e->host = calloc((size_t)e->ranks, sizeof *e->host);
@@ -308,6 +349,33 @@ tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err)
     char own[HOST];
     snprintf(own, sizeof own, "%.63s", name);
     MPI_Allgather(own, HOST, MPI_BYTE, e->host, HOST, MPI_BYTE, e->comm);
+    return TN_OK;
+}
+
+static void *begin(void *argument)
+{
+    struct opening *o = argument;
+    o->status = start(&o->err);
+    if (o->status == TN_OK)
+        o->status = meet(o->e, &o->err);
+    return NULL;
+}
+
+__attribute__((visibility("default"))) tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err);
+
+tn_status tenon_mpi_open(tn_group *group, double patience, tn_error *err)
+{
+    static const double START = 20; /* processes may start slowly                                         */
+    double most = patience > START ? patience : START;
+    end *e = calloc(1, sizeof *e);
+    if (!e)
+        return tn_fail(err, TN_E_MEMORY, "mpi", "out of memory");
+    e->patience = patience;
+    opening.e = e;
+    if (!in_time(begin, &opening, most))
+        return tn_fail(err, TN_E_KERNEL, "mpi", "not all ranks came to MPI_Init within %.0f seconds", most);
+    if (opening.status != TN_OK)
+        return tn_fail(err, opening.status, opening.err.where, "%s", opening.err.message);
     if (begin_signs(e) != TN_OK)
         return tn_fail(err, TN_E_MEMORY, "mpi", "no thread can be started; raise the limit (ulimit -u)");
     group->rank = e->rank;
