@@ -1,5 +1,5 @@
 /* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
- *              [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel KIND=N]
+ *              [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel KIND[=N]]
  *
  * Runs every case below DIR (folders with config.json and weights, or a .gguf, and expected.safetensors, in the format
  * of the golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and
@@ -22,12 +22,16 @@
  *   f32=N    with --parallel tensor=N or pipeline=N, and then nothing else: the bits of one process that has all of the
  *            model, with the same kernels but those of whole MLPs and mixtures; f32 and bf16. With sums=N the numbers
  *            of the case as above, and the same bits when ranks are late
+ * --parallel KIND, without =N, is for ranks that mpirun started: all as above but hidden and names, rank 0 prints.
  * --emulate takes the plugins of build/emulated, whose tile instructions are C, where the processor has all but tiles.
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
  * that a plugin's device declines are skipped, with its reason. */
 #include "check.h"
 
 #include "device/cpu_flags.h"
+#include "launched.h"
+
+#include <tenon/parallel.h>
 
 #include <dirent.h>
 #include <stdio.h>
@@ -45,7 +49,8 @@ typedef struct options {
     const char *specs[8];
     int spec_count;
     bool hidden, skip_unsupported, batch, exact, emulate;
-    const char *parallel; /* kind=N                                                                  */
+    const char *parallel;  /* kind=N, or kind                                                        */
+    const tn_group *group; /* of kind alone: the launcher's                                           */
     tn_config *config;
 } options;
 
@@ -61,6 +66,8 @@ void check_fail(const golden *g, const char *what, const char *spec, const tn_er
     char text[1200];
     snprintf(text, sizeof text, "%s: %s", err->where, err->message);
     check_report(g, what, spec, false, text);
+    if (!strcmp(err->where, "mpi")) /* no rank answers any more                                        */
+        exit(1);
 }
 
 /* How a case is run: with the positions of its file, and with pixels and sound. */
@@ -133,18 +140,58 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
     run_free(&r);
 }
 
+/* The other ranks are refused likewise. */
+static bool is_refused(const options *o, const tn_error *err)
+{
+    return (o->skip_unsupported && strstr(err->message, "model_type")) ||
+           (o->device && strstr(err->message, "does not perform")) ||
+           (o->group && err->code == TN_E_USAGE &&
+            (strstr(err->message, "takes at most") || strstr(err->message, "activation_sparsity_pattern")));
+}
+
+/* What a rank but 0 does of a case. */
+static void follow(tn_model *model, const options *o, tn_error *err)
+{
+    if (model)
+        tn_follow(model, o->config, err);
+    if (model ? err->code != TN_OK : !strcmp(err->where, "mpi")) {
+        fprintf(stderr, "check_models: rank %d: %s: %s\n", (int)o->group->rank, err->where, err->message);
+        exit(3);
+    }
+}
+
+/* Of a whole model, also where ranks have parts of the other one. */
+static bool find_near(const golden *g, tn_model *model, const options *o, near_tokens *n, tn_error *err)
+{
+    const tn_model_options mo = {.size = sizeof mo, .dtype = "bf16"};
+    tn_model *one = o->group ? tn_model_open(g->model, &mo, err) : model;
+    bool found = one && near_find(g, one, main_mode(g), n, err);
+    if (one != model)
+        tn_model_close(one);
+    return found;
+}
+
 static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model_options mo = {
-        .size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device, .dequantise = o->device != NULL};
+    const tn_model_options mo = {.size = sizeof mo,
+                                 .dtype = tn_dtype_name(dtype),
+                                 .device = o->device,
+                                 .dequantise = o->device != NULL,
+                                 .threads = o->group ? 1 : 0,
+                                 .parallel = o->group ? o->parallel : NULL,
+                                 .group = o->group};
     tn_model *model = tn_model_open(g->model, &mo, &err);
     tn_model_info info = {.size = sizeof info};
     near_tokens n = {0};
-    if (!model && ((o->skip_unsupported && strstr(err.message, "model_type")) ||
-                   (o->device && strstr(err.message, "does not perform")))) {
+    if (!model && is_refused(o, &err)) {
         printf("SKIP %-22s %s\n", g->name, err.message);
         check_tally.skipped++;
+        return;
+    }
+    if (o->group && o->group->rank > 0) {
+        follow(model, o, &err);
+        tn_model_close(model);
         return;
     }
     if (!model) {
@@ -152,13 +199,13 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
         return;
     }
     tn_model_get_info(model, &info);
-    if (dtype == TN_F32 && !o->batch)
+    if (dtype == TN_F32 && !o->batch && !o->group)
         check_names(g, model);
     if (o->batch)
         check_batch(g, model, dtype, o->config);
     else if (g->logits.data && g->logits.shape[2] != info.vocab)
         check_report(g, tn_dtype_name(dtype), "-", false, "expected logits have another vocabulary");
-    else if (dtype == TN_BF16 && g->logits.data && !near_find(g, model, main_mode(g), &n, &err))
+    else if (dtype == TN_BF16 && g->logits.data && !find_near(g, model, o, &n, &err))
         check_fail(g, "bf16", "-", &err);
     else
         for (int i = 0; i < o->spec_count; i++)
@@ -173,7 +220,10 @@ static void check_folder(const char *folder, const char *name, const options *o)
     golden g;
     int before = check_tally.skipped;
     bool open = golden_open(&g, folder, name, &err);
-    if (open && o->parallel) {
+    if (open && o->group && (!g.logits.data || golden_has_media(&g))) {
+        printf("SKIP %-22s %s\n", g.name, "pictures, sounds and vectors of texts are not cut over ranks");
+        check_tally.skipped++;
+    } else if (open && o->parallel && !o->group) {
         for (int i = 0; i < o->spec_count && g.logits.data && !golden_has_media(&g); i++) {
             check_ranks(&g, TN_F32, o->config, o->specs[i], o->parallel);
             check_ranks(&g, TN_BF16, o->config, o->specs[i], o->parallel);
@@ -233,7 +283,7 @@ static bool parse(int argc, char **argv, options *o)
             o->batch = true;
         else if (!strcmp(argv[i], "--exact"))
             o->exact = true;
-        else if (!strcmp(argv[i], "--parallel") && i + 1 < argc && strchr(argv[i + 1], '='))
+        else if (!strcmp(argv[i], "--parallel") && i + 1 < argc)
             o->parallel = argv[++i];
         else if (!strcmp(argv[i], "--same")) /* which is all that is compared                              */
             continue;
@@ -246,7 +296,7 @@ static bool parse(int argc, char **argv, options *o)
     }
     if (o->spec_count == 0) {
         o->specs[o->spec_count++] = "none";
-        o->specs[o->spec_count++] = o->parallel && !strncmp(o->parallel, "tensor", 6)
+        o->specs[o->spec_count++] = o->parallel && !strncmp(o->parallel, "tensor=", 7)
                                         ? "auto,-npu_fused_swiglu,-npu_fused_moe,-cpu_quantised"
                                         : "auto";
     }
@@ -275,7 +325,7 @@ int main(int argc, char **argv)
     if (!good) {
         fputs(
             "usage: check_models DIR... [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
-            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel KIND=N]\n",
+            "CASE] [--hidden] [--skip-unsupported] [--batch] [--exact] [--emulate] [--parallel KIND[=N]]\n",
             stderr);
         return 2;
     }
@@ -294,11 +344,18 @@ int main(int argc, char **argv)
                 err.message[0] ? err.message : "no such folder of plugins");
         return 3;
     }
+    bool launched = o.parallel && !strchr(o.parallel, '=');
+    if (launched && !(o.group = launched_open(&err))) {
+        fprintf(stderr, "check_models: %s: %s\n", err.where, err.message);
+        return 3;
+    }
+    if (launched && o.group->rank > 0 && !freopen("/dev/null", "w", stdout))
+        return 3;
     const tally *t = &check_tally;
     for (int i = 0; i < o.folder_count; i++) {
         int before = t->passed + t->failed + t->skipped;
         walk(o.folders[i], last_part(o.folders[i]), &o, 3);
-        if (t->passed + t->failed + t->skipped > before)
+        if (t->passed + t->failed + t->skipped > before || (launched && o.group->rank > 0))
             continue;
         fprintf(stderr,
                 "check_models: %s: no case found (a folder with expected.safetensors and config.json or a .gguf)\n",
@@ -306,6 +363,7 @@ int main(int argc, char **argv)
         check_tally.failed++;
     }
     tn_config_free(o.config);
+    launched_close();
     printf("%d passed, %d failed", t->passed, t->failed);
     printf(t->skipped ? ", %d skipped\n" : "\n", t->skipped);
     return t->failed ? 1 : 0;
