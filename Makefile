@@ -198,6 +198,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile mk/*.mk | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, LIBDIR, SYSCONFDIR, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all plugins tests demo demo-train check check-without reproducible bare asan syntax tsan valgrind faults arm64 bench bench-kernels bench-peers bench-python bench-serve bench-train bench-tokenizers npu-count npu-try serve-py soak fuzz fuzzers coverage lint lint-tidy format install uninstall dist deb deb-bare clean help python python-package check-python
+.PHONY: all plugins tests demo demo-train check check-without reproducible bare asan syntax tsan valgrind faults arm64 bench bench-kernels bench-peers bench-python bench-serve bench-train bench-tokenizers bench-machines npu-count npu-try serve-py soak fuzz fuzzers coverage lint lint-tidy format install uninstall dist deb deb-bare clean help python python-package check-python
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -18,8 +18,9 @@ TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
 BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
 SIM_LIBS := $(foreach d,ascend_sim ascend_sim_old,$(patsubst %,$(BUILD)/tests/$(d)/lib%.so,ascendcl nnopbase opapi))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
+SLOW_MPI := $(if $(MPI),$(BUILD)/tests/slow_mpi.so)
 
-tests: all $(BUILD)/tests/fault_preload.so $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
+tests: all $(BUILD)/tests/fault_preload.so $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS) $(SLOW_MPI)
 
 $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -143,6 +144,12 @@ $(BUILD)/tests/no_jit.so $(BUILD)/tests/late_interrupt.so: $(BUILD)/flags
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) $(CFLAGS) -shared -o $@ $(filter %.c,$^)
 
+# Messages of MPI that are late, where MPI is (tests/machines).
+$(BUILD)/tests/slow_mpi.so: tests/slow_mpi/slow_mpi.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,link    )
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) $(CFLAGS) -shared -o $@ $< $(shell pkg-config --cflags ompi-c)
+
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
 SIM_OBJ_nnopbase := $(call obj,$(patsubst %,tests/ascend_sim/%.c,objects executor))
@@ -227,7 +234,7 @@ check: tests ## builds and runs all tests; ends with "N passed, N failed"
 
 # The flags of folders that have some of their own do not get in each other's way.
 syntax: $(BUILD)/api/api_calls.h ## has the compiler read the C files of the tests, and writes nothing
-	@printf '%s\n' $(wildcard tests/*/*.c) | xargs -n 16 -P "$$(nproc)" $(CC) $(filter-out -MMD -MP,$(TEST_CFLAGS)) -Iplugins -Iplugins/common -I$(BUILD)/api -fsyntax-only
+	@printf '%s\n' $(if $(MPI),$(wildcard tests/*/*.c),$(filter-out tests/slow_mpi/%,$(wildcard tests/*/*.c))) | xargs -n 16 -P "$$(nproc)" $(CC) $(filter-out -MMD -MP,$(TEST_CFLAGS)) -Iplugins -Iplugins/common -I$(BUILD)/api $(if $(MPI),$(shell pkg-config --cflags $(MPI))) -fsyntax-only
 
 # What is found where something may be missing (scripts/setup.sh), and what it says then.
 SPARED_TESTS := $(notdir $(basename $(wildcard tests/plugin/test_*.c))) test_confine test_describe test_cli_check test_cli_kernels \
@@ -301,6 +308,10 @@ bench-train: all $(TOOL)/make_checkpoint ## measures training beside torch and p
 # ARGS: what scripts/bench_serve/run.py --help has, such as ARGS='--models qwen3-0.6b --streams 1,16'.
 bench-serve: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine $(TOOL)/check_grammar ## measures tenon serve beside llama-server and OpenVINO, installed in build/; writes docs/performance.md
 	@scripts/bench_serve.sh $(BUILD) --write docs/performance.md $(ARGS)
+
+# ARGS: what scripts/bench_machines/run.py --help has, such as ARGS='--models qwen3-0.6b --rounds 1'.
+bench-machines: all $(TOOL)/make_checkpoint $(TOOL)/measure_messages $(SLOW_MPI) ## measures a model cut over two ranks beside one process, and with delays of networks; writes docs/performance.md
+	@scripts/bench_machines.sh $(BUILD) --write docs/performance.md $(ARGS)
 
 # ARGS: what scripts/bench_python/run.py --help has, such as ARGS='--lines norm512,mlp512 --ways eager,tenon'.
 bench-python: python $(TOOL)/measure_machine ## times kernels in live models beside torch and torch.compile, installed in build/; writes docs/performance.md
