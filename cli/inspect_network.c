@@ -1,5 +1,6 @@
 /* tenon inspect --parallel --network: a cost model. A gather takes a hop for each doubling of ranks, and what a rank
- * gets of the others; ranks read weights and multiply at the rates of this machine. */
+ * gets of the others; one inside a stage is made of passes, and takes twice that. Ranks read weights and multiply at
+ * the rates of this machine. */
 #include "inspect_ranks.h"
 
 #include "profile.h"
@@ -18,19 +19,28 @@ tn_status network_read(const char *text, network *n, tn_error *err)
     return TN_OK;
 }
 
-network_call network_call_of(const network *n, const tn_forecast *list, int32_t ranks, bool by_turns, int64_t tokens,
+static double gathering(const network *n, int32_t ranks, int64_t count, int64_t bytes)
+{
+    return (double)count * ceil(log2(ranks)) * n->hop + (double)(ranks - 1) / ranks * (double)bytes / n->rate;
+}
+
+network_call network_call_of(const network *n, const tn_forecast *list, int32_t ranks, int32_t each, int64_t tokens,
                              tn_dtype dtype, const tn_machine *machine)
 {
     const tn_forecast *f = &list[0];
-    network_call c = {
-        .tokens = tokens, .messages = f->gathers + f->passes, .bytes = f->gathered_bytes + f->passed_bytes};
-    double of_others = (double)(ranks - 1) / ranks;
-    c.exchange = (double)f->gathers * ceil(log2(ranks)) * n->hop + of_others * (double)f->gathered_bytes / n->rate +
-                 (double)f->passes * n->hop + (double)f->passed_bytes / n->rate;
-    for (int32_t r = 0; r < ranks; r++) {
-        profile_limit limit = profile_limit_of(machine, dtype, list[r].weight_bytes, list[r].operations);
-        double least = limit.memory > limit.arithmetic ? limit.memory : limit.arithmetic;
-        c.compute = by_turns ? c.compute + least : least > c.compute ? least : c.compute;
+    network_call c = {.tokens = tokens,
+                      .messages = f->gathers + f->passes + f->stage_gathers,
+                      .bytes = f->gathered_bytes + f->passed_bytes + f->stage_gathered_bytes};
+    c.exchange = gathering(n, ranks, f->gathers, f->gathered_bytes) + (double)f->passes * n->hop +
+                 (double)f->passed_bytes / n->rate + 2 * gathering(n, each, f->stage_gathers, f->stage_gathered_bytes);
+    for (int32_t begin = 0; begin < ranks; begin += each) {
+        double most = 0;
+        for (int32_t r = begin; r < begin + each; r++) {
+            profile_limit limit = profile_limit_of(machine, dtype, list[r].weight_bytes, list[r].operations);
+            double least = limit.memory > limit.arithmetic ? limit.memory : limit.arithmetic;
+            most = least > most ? least : most;
+        }
+        c.compute += most;
     }
     return c;
 }

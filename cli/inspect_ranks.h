@@ -20,8 +20,8 @@ typedef struct network_call {
     double exchange, compute;
 } network_call;
 
-/* by_turns: one rank after the other (pipeline). list [ranks]. */
-network_call network_call_of(const network *n, const tn_forecast *list, int32_t ranks, bool by_turns, int64_t tokens,
+/* each: of how many ranks a stage is; stages compute one after the other. list [ranks]. */
+network_call network_call_of(const network *n, const tn_forecast *list, int32_t ranks, int32_t each, int64_t tokens,
                              tn_dtype dtype, const tn_machine *machine);
 
 tn_status network_print(const network_call *calls, size_t count, tn_error *err);

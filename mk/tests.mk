@@ -216,6 +216,8 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)$(EVERY_MADE_UP:%= --
   $(if $(SANITIZE),,'$(TOOL)/check_engine $(ENGINE_MODELS)') \
   '$(TOOL)/check_models --parallel tensor=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   '$(TOOL)/check_models --parallel pipeline=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
+  '$(TOOL)/check_models --parallel pipeline=2,tensor=2 --config tests/data/unchecked.json $(SOME_MODELS)' \
+  '$(TOOL)/check_models --parallel pipeline=2,sums=3 --config tests/data/unchecked.json $(addprefix tests/data/models/,llama gpt_oss)' \
   '$(TOOL)/check_models --parallel tensor=3 --config tests/data/unchecked.json $(SOME_MODELS)' \
   '$(TOOL)/check_models --parallel sums=2 --config tests/data/unchecked.json $(if $(FEWER),$(SOME_MODELS),tests/data/models)' \
   '$(TOOL)/check_models --parallel sums=3 --config tests/data/unchecked.json $(SOME_MODELS)' \

@@ -29,6 +29,8 @@ tn_status tn_session_forecast(tn_session *session, int64_t tokens, tn_forecast *
     own.gathered_bytes = g->expected.gathered;
     own.passes = g->expected.passes;
     own.passed_bytes = g->expected.passed;
+    own.stage_gathers = g->expected.stage_gathers;
+    own.stage_gathered_bytes = g->expected.stage_gathered;
     parallel_work(session->model, tokens, &own.weight_bytes, &own.operations);
     return status == TN_OK ? structs_give(forecast, &own, sizeof own, "tn_forecast", err) : status;
 }

@@ -220,11 +220,15 @@ static bool place(graph_builder *b, graph_module *module, const char *full, tn_d
     return true;
 }
 
-/* The tensor of a layer that another rank has. */
-static bool place_elsewhere(graph_builder *b, graph_module *module, const char *full, tn_dtype dtype, int32_t ndim,
-                            const int64_t *shape, tn_tensor *out)
+/* The tensor of a layer that another rank has, or what of it would be this one's. */
+static bool place_elsewhere(graph_builder *b, graph_module *module, const char *full, tn_dtype dtype,
+                            const build_form *form, int32_t ndim, const int64_t *shape, tn_tensor *out)
 {
-    if (!elsewhere_tensor(b->graph, dtype, ndim, shape, out)) {
+    int64_t own[TN_MAX_DIMS];
+    memcpy(own, shape, (size_t)ndim * sizeof *own);
+    if (form->ranges)
+        own[form->dim] = build_ranges_rows(form->ranges);
+    if (!elsewhere_tensor(b->graph, dtype, ndim, own, out)) {
         build_fail(b, TN_E_MEMORY, full, "no addresses for a layer of another rank; see ulimit -v");
         return false;
     }
@@ -282,7 +286,7 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         return false;
     }
     if (b->elsewhere)
-        return place_elsewhere(b, module, full, dtype, ndim, shape, out);
+        return place_elsewhere(b, module, full, dtype, form, ndim, shape, out);
     if (form->file)
         *out = tn_tensor_dense(out->data, out->dtype, ndim, want);
     const void *placed = form->turned || form->ranges ? NULL : shards_used(b->weights, full, dtype);

@@ -28,6 +28,7 @@ void group_close(group *g)
 {
     if (!g)
         return;
+    group_close(g->stage);
     if (g->end.close && !g->failed)
         g->end.close(g->end.self);
     if (g->buffer)
@@ -35,6 +36,77 @@ void group_close(group *g)
     free(g->bytes);
     free(g);
 }
+
+/* ---- stages --------------------------------------------------------------------------------------------------- */
+
+/* Blocks of ranks of a stage, side by side in all. */
+typedef struct blocks {
+    const group *stage;
+    char *all;
+    const int64_t *bytes;
+    tn_error *err;
+} blocks;
+
+/* What count ranks from first on have, from one rank to another. */
+static tn_status hand_over(const blocks *b, int32_t from, int32_t to, int32_t first, int32_t count)
+{
+    const tn_group *whole = &b->stage->whole->end;
+    int32_t begin = whole->rank - b->stage->end.rank;
+    int64_t at = 0, bytes = 0;
+    for (int32_t r = 0; r < first + count; r++)
+        *(r < first ? &at : &bytes) += b->bytes[r];
+    return whole->pass(whole->self, begin + from, begin + to, b->all + at, bytes, b->err);
+}
+
+/* Each of count ranks from first on has its own block; each will have all of theirs. Both halves have theirs first,
+ * then ranks of one exchange with those of the other; an odd one, the last, gets from the first of its half what that
+ * got. All go through the pairs in one order, so that nobody waits in a circle, however long a pass waits to be taken.
+ */
+static tn_status join_blocks(const blocks *b, int32_t first, int32_t count)
+{
+    int32_t half = count / 2, middle = first + half, last = first + count - 1, own = b->stage->end.rank;
+    if (count < 2)
+        return TN_OK;
+    bool lower = own < middle, odd = count % 2;
+    int32_t left = lower ? own : own - half, right = left + half;
+    tn_status status = lower ? join_blocks(b, first, half) : join_blocks(b, middle, count - half);
+    if (status == TN_OK && !(odd && own == last)) {
+        status = hand_over(b, left, right, first, half);
+        if (status == TN_OK)
+            status = hand_over(b, right, left, middle, count - half);
+    }
+    if (status == TN_OK && odd && (own == middle || own == last))
+        status = hand_over(b, middle, last, first, half);
+    return status;
+}
+
+static tn_status gather_by_passes(void *self, void *all, const int64_t *bytes, tn_error *err)
+{
+    const group *stage = self;
+    return join_blocks(&(blocks){stage, all, bytes, err}, 0, stage->end.ranks);
+}
+
+tn_status group_divide(group *g, int32_t ranks, tn_error *err)
+{
+    const tn_group end = {.size = sizeof end, .rank = g->end.rank % ranks, .ranks = ranks, .gather = gather_by_passes};
+    if (!(g->stage = group_new(&end, err)))
+        return TN_E_MEMORY;
+    g->stage->end.self = g->stage;
+    g->stage->whole = g;
+    return TN_OK;
+}
+
+int32_t group_stage_ranks(const group *g)
+{
+    return g->stage ? g->stage->end.ranks : 1;
+}
+
+int32_t group_stages(const group *g)
+{
+    return g->end.ranks / group_stage_ranks(g);
+}
+
+/* ---- shares and messages -------------------------------------------------------------------------------------- */
 
 int64_t group_share(const group *g, int32_t rank, int64_t total, int64_t unit, int64_t *first)
 {
@@ -69,10 +141,12 @@ static tn_status reserve(group *g, size_t bytes, tn_error *err)
 /* A call of the group's end that began then. */
 static tn_status note(group *g, double begin, int64_t given, tn_status status)
 {
-    g->messages++;
-    g->given += given;
-    g->seconds += clock_seconds() - begin;
-    g->failed |= status != TN_OK;
+    for (; g; g = g->whole) {
+        g->messages++;
+        g->given += given;
+        g->seconds += clock_seconds() - begin;
+        g->failed |= status != TN_OK;
+    }
     return status;
 }
 
@@ -124,16 +198,21 @@ tn_status group_join_rows(group *g, const tn_tensor *whole, const int64_t *rows,
     return status;
 }
 
+static void expect(group *g, int64_t bytes)
+{
+    group_expected *e = g->whole ? &g->whole->expected : &g->expected;
+    *(g->whole ? &e->stage_gathers : &e->gathers) += 1;
+    *(g->whole ? &e->stage_gathered : &e->gathered) += bytes;
+}
+
 void group_expect_join(group *g, const tn_tensor *whole)
 {
-    g->expected.gathers++;
-    g->expected.gathered += (int64_t)tn_dtype_bytes(whole->dtype, tn_tensor_count(whole));
+    expect(g, (int64_t)tn_dtype_bytes(whole->dtype, tn_tensor_count(whole)));
 }
 
 void group_expect_all(group *g, const tn_tensor *part)
 {
-    g->expected.gathers++;
-    g->expected.gathered += g->end.ranks * (int64_t)tn_dtype_bytes(part->dtype, tn_tensor_count(part));
+    expect(g, g->end.ranks * (int64_t)tn_dtype_bytes(part->dtype, tn_tensor_count(part)));
 }
 
 void group_expect_pass(group *g, size_t bytes)

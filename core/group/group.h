@@ -8,8 +8,9 @@
 
 /* What a call of the model would exchange, counted while its memory is measured. */
 typedef struct group_expected {
-    int64_t gathers, gathered; /* and the bytes of all ranks together                                       */
-    int64_t passes, passed;    /* of all ranks, one after the other                                         */
+    int64_t gathers, gathered;             /* and the bytes of all ranks together                                   */
+    int64_t passes, passed;                /* of all ranks, one after the other                                     */
+    int64_t stage_gathers, stage_gathered; /* inside of stages                                                    */
 } group_expected;
 
 typedef struct group {
@@ -21,11 +22,20 @@ typedef struct group {
     int64_t messages, given; /* calls so far, and bytes that this rank gave in them                          */
     double seconds;          /* how long they took                                                           */
     group_expected expected;
+    struct group *stage; /* this rank's stage, where group_divide made some; or NULL. Owned              */
+    struct group *whole; /* of a stage: all ranks; or NULL                                            */
 } group;
 
 /* Takes the end over, also where it fails (NULL). */
 group *group_new(const tn_group *end, tn_error *err);
 void group_close(group *g); /* or NULL */
+
+/* Makes stages of so many ranks beside each other, a divisor of all. A stage is a group like any other but that nobody
+ * tells or passes in it; its gathers are made of passes of the whole group, so what a stage gathers no other waits for.
+ * group_stages: how many there are; group_stage_ranks: of how many ranks each (without group_divide of one). */
+tn_status group_divide(group *g, int32_t ranks, tn_error *err);
+int32_t group_stages(const group *g);
+int32_t group_stage_ranks(const group *g);
 
 /* Which of total rows or heads are a rank's, in whole units (the last rank has what is left, too): their number, and in
  * *first the first. group_cuts: does every rank get a unit? */

@@ -208,9 +208,12 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
     d->embed_factor = parts_factor(b, embed, s->embed_factor, d->embed_width);
 }
 
-/* Heads that attention of this rank rotates in the i-th way. */
-static void own_heads(const graph_builder *b, const decoder_spec *s, int i, parts_rope_spec *site)
+/* Heads that attention of this rank rotates in the i-th way, in its layers. */
+static void own_heads(const graph_builder *around, const decoder_spec *s, int i, parts_rope_spec *site)
 {
+    graph_builder layer = *around;
+    const graph_builder *b = &layer;
+    layer.staged = layer.stages;
     gqa_spec like = s->layer.attention;
     const mixer_kind *mixer = s->layer.mixer;
     if (mixer && mixer->heads && i == 0)

@@ -24,10 +24,11 @@ int64_t parts_unit(const graph_builder *b, int64_t rows)
     return g && group_cuts(g, rows, USUAL) ? USUAL : LEAST;
 }
 
-static parts_share share_of(group *g, int64_t total, int64_t unit)
+/* What every stage computes is whole. */
+static parts_share share_of(const graph_builder *b, group *g, int64_t total, int64_t unit)
 {
     parts_share share = {.ranges.count = 1};
-    if (!g || !group_cuts(g, total, unit))
+    if (!g || (g->whole && !b->staged) || !group_cuts(g, total, unit))
         return (parts_share){0};
     share.cut = (graph_cut){g, total, unit};
     share.ranges.at[0].rows = group_share(g, g->end.rank, total, unit, &share.ranges.at[0].first);
@@ -36,17 +37,17 @@ static parts_share share_of(group *g, int64_t total, int64_t unit)
 
 parts_share parts_share_of(const graph_builder *b, int64_t total, int64_t unit)
 {
-    return share_of(b->group, total, unit);
+    return share_of(b, b->group, total, unit);
 }
 
 parts_share parts_inner_of(const graph_builder *b, int64_t total, int64_t unit)
 {
-    return share_of(b->group ? b->group : b->sums, total, unit);
+    return share_of(b, b->group ? b->group : b->sums, total, unit);
 }
 
 parts_share parts_summed_of(const graph_builder *b, int64_t total, int64_t unit)
 {
-    return share_of(b->sums, total, unit);
+    return share_of(b, b->sums, total, unit);
 }
 
 parts_share parts_share_rows(const parts_share *share, int64_t of_each)

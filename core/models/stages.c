@@ -4,6 +4,7 @@
 #include "group/group.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,24 +71,38 @@ static int64_t nearest(const places *p, int64_t at, double share, int64_t more)
     return best;
 }
 
+/* How as many ranks can have the model: any number of them can have parts. */
+static const char *what_works(int32_t ranks, int64_t most, char text[64])
+{
+    int32_t stages = most < ranks ? (int32_t)most : ranks;
+    while (ranks % stages)
+        stages--;
+    if (stages > 1)
+        snprintf(text, 64, "pipeline=%d,tensor=%d", (int)stages, (int)(ranks / stages));
+    else
+        snprintf(text, 64, "tensor=%d", (int)ranks);
+    return text;
+}
+
 static int32_t *deal(graph_builder *b, const places *p)
 {
-    int32_t ranks = b->stages->end.ranks, *owner = calloc((size_t)p->layers, sizeof *owner);
+    int32_t stages = group_stages(b->stages), *owner = calloc((size_t)p->layers, sizeof *owner);
     int64_t at = 0, free_ones = 1;
     for (int64_t i = 1; i < p->layers; i++)
         free_ones += !p->joined[i];
     if (!owner)
         return build_fail(b, TN_E_MEMORY, "parallel", "out of memory");
-    if (free_ones < ranks) {
+    if (free_ones < stages) {
+        char instead[64];
         free(owner);
-        return build_fail(
-            b, TN_E_USAGE, "parallel",
-            "num_hidden_layers is %lld%s: pipeline takes at most %lld ranks, not %d; tensor may take more",
-            (long long)p->layers, free_ones < p->layers ? ", and some use the keys of others" : "",
-            (long long)free_ones, (int)ranks);
+        return build_fail(b, TN_E_USAGE, "parallel",
+                          "num_hidden_layers is %lld%s: pipeline takes at most %lld %s, not %d; %s",
+                          (long long)p->layers, free_ones < p->layers ? ", and some use the keys of others" : "",
+                          (long long)free_ones, b->stages->stage ? "stages" : "ranks", (int)stages,
+                          what_works(b->stages->end.ranks, free_ones, instead));
     }
-    for (int32_t r = 1; r < ranks; r++) {
-        at = nearest(p, at, (double)r / ranks, ranks - 1 - r);
+    for (int32_t r = 1; r < stages; r++) {
+        at = nearest(p, at, (double)r / stages, stages - 1 - r);
         for (int64_t i = at; i < p->layers; i++)
             owner[i] = r;
     }
@@ -116,7 +131,7 @@ int32_t *stages_deal(graph_builder *b, const config_reader *c, const decoder_spe
 
 bool stages_here(const model_shape *shape, int64_t layer)
 {
-    return !shape->owner || shape->owner[layer] == shape->stages->end.rank;
+    return !shape->owner || shape->owner[layer] == shape->stages->end.rank / group_stage_ranks(shape->stages);
 }
 
 /* What comes before h. */
@@ -181,16 +196,17 @@ void stages_hand_on(graph_run *r, const model_shape *shape, int64_t layer, model
     bool last = layer + 1 == shape->layers;
     if (!shape->owner || (!last && shape->owner[layer + 1] == shape->owner[layer]))
         return;
-    group *g = shape->stages;
-    int32_t from = shape->owner[layer], own = g->end.rank;
+    group *g = shape->stages; /* a rank passes to those that have its place in their stages                  */
+    int32_t each = group_stage_ranks(g), own = g->end.rank, place = own % each;
+    int32_t from = shape->owner[layer] * each + place, next = last ? 0 : shape->owner[layer + 1] * each + place;
     if (r->arena->measuring) {
-        for (int32_t to = 0; to < (last ? g->end.ranks - 1 : 1); to++)
+        for (int32_t to = 0; to < (last ? group_stages(g) - 1 : 1); to++)
             expect_walk(r, g, last, walk);
         return;
     }
     if (!last) {
-        if (own == from || own == shape->owner[layer + 1])
-            pass_walk(r, g, from, shape->owner[layer + 1], false, walk);
+        if (own == from || own == next)
+            pass_walk(r, g, from, next, false, walk);
         return;
     }
     if (r->wanted == 0) { /* nobody goes on: other ranks may begin with what comes next                  */
@@ -198,7 +214,7 @@ void stages_hand_on(graph_run *r, const model_shape *shape, int64_t layer, model
             narrow(r, walk, 0);
         return;
     }
-    for (int32_t to = 0; to < g->end.ranks; to++)
+    for (int32_t to = place; to < g->end.ranks; to += each)
         if (to != from && (own == from || own == to))
             pass_walk(r, g, from, to, true, walk);
 }

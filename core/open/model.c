@@ -153,6 +153,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
     m->target.graph->narrow = m->narrow;
     m->target.graph->root->class_name = m->arch->class_name;
     m->copies.device = m->target.device;
+    struct group *parts = m->by_layers ? m->group->stage : m->group; /* of whom a layer's are                     */
     graph_builder b = {.graph = m->target.graph,
                        .weights = m->weights,
                        .device = m->target.device,
@@ -161,8 +162,8 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .progress = options->progress,
                        .progress_ctx = options->progress_ctx,
                        .total_bytes = shards_bytes(m->weights),
-                       .group = m->by_layers || m->by_sums ? NULL : m->group,
-                       .sums = m->by_sums ? m->group : NULL,
+                       .group = m->by_sums ? NULL : parts,
+                       .sums = m->by_sums ? parts : NULL,
                        .whole_experts = m->by_experts,
                        .stages = m->by_layers ? m->group : NULL,
                        .dequantise = options->dequantise,

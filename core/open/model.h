@@ -34,7 +34,7 @@ struct tn_model {
     bool dequantise;       /* quantised weights are copied as values                                  */
     bool following;        /* in tn_follow                                                            */
     struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
-    bool by_layers;        /* ... which have whole layers each, or                                    */
+    bool by_layers;        /* ... which have whole layers each, or in stages (group.h), or            */
     bool by_sums;          /* ... parts of what they add up,                                          */
     bool by_experts;       /* ... experts whole                                                       */
     peft_adapter *adapter; /* around its products, or NULL                                           */

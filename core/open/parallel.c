@@ -13,37 +13,62 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATIENCE = 60 };
+enum { PATIENCE = 60, MOST_RANKS = 4096 };
 
 typedef enum way { WAY_NONE, WAY_TENSOR, WAY_SUMS, WAY_EXPERTS, WAY_PIPELINE, WAYS } way;
 
 static const char *const way_names[WAYS] = {NULL, "tensor", "sums", "experts", "pipeline"};
 
-/* The name of a way, or one with "=N"; *ranks 0: not said. */
-static way parse(const char *text, int64_t *ranks)
+/* What tn_model_options.parallel says. */
+typedef struct asked {
+    way how;       /* WAY_NONE: nothing of ours                                                       */
+    bool staged;   /* layers are dealt out, to groups that are cut in that way or (WAY_PIPELINE) one rank each  */
+    int64_t ranks; /* of all; 0: it does not say                                                      */
+    int64_t each;  /* of each stage                                                                   */
+} asked;
+
+/* The name of a way, or one with "=N"; *ranks 0: not said. *rest is what stands behind it. */
+static way parse_one(const char *text, int64_t *ranks, const char **rest)
 {
-    size_t length = strcspn(text, "=");
+    size_t length = strcspn(text, "=,");
     char *end = NULL;
     *ranks = 0;
+    *rest = text + length;
     for (int i = WAY_NONE + 1; i < WAYS; i++) {
         if (strlen(way_names[i]) != length || strncmp(text, way_names[i], length) != 0)
             continue;
-        if (!text[length])
+        if (text[length] != '=')
             return (way)i;
         *ranks = strtoll(text + length + 1, &end, 10);
-        return *ranks >= 1 && *ranks <= 4096 && !*end ? (way)i : WAY_NONE;
+        *rest = end;
+        return *ranks >= 1 && *ranks <= MOST_RANKS ? (way)i : WAY_NONE;
     }
     return WAY_NONE;
 }
 
+static asked parse(const char *text)
+{
+    asked a = {.each = 1};
+    a.how = parse_one(text, &a.ranks, &text);
+    a.staged = a.how == WAY_PIPELINE;
+    if (a.staged && a.ranks && *text == ',') {
+        a.how = parse_one(text + 1, &a.each, &text);
+        a.ranks *= a.each;
+        if (a.how == WAY_PIPELINE || a.ranks < 1 || a.ranks > MOST_RANKS)
+            a.how = WAY_NONE;
+    }
+    if (*text)
+        a.how = WAY_NONE;
+    return a;
+}
+
 tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_error *err)
 {
-    int64_t ranks;
-    if (parse(options->parallel, &ranks) == WAY_NONE)
-        return tn_fail(
-            err, TN_E_USAGE, "parallel",
-            "'%.64s' is no way to cut a model; give tensor, sums, experts or pipeline, or tensor=N for N ranks",
-            options->parallel);
+    if (parse(options->parallel).how == WAY_NONE)
+        return tn_fail(err, TN_E_USAGE, "parallel",
+                       "'%.64s' is no way to cut a model; give tensor, sums, experts or pipeline, tensor=N for N "
+                       "ranks, or pipeline=2,tensor=4 for stages of four",
+                       options->parallel);
     const char *what = borrowed                            ? "a borrowed model"
                        : options->training                 ? "training"
                        : options->adapter || options->lora ? "a model with an adapter"
@@ -70,9 +95,9 @@ static tn_status open_kind(const tn_model_options *options, tn_group *end, tn_er
 tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *err)
 {
     tn_group end = {0};
-    int64_t ranks;
     if (!options->parallel)
         return TN_OK;
+    const asked a = parse(options->parallel);
     tn_status status = options->group ? structs_take(&end, sizeof end, options->group, "tn_group", err)
                                       : open_kind(options, &end, err);
     if (status == TN_OK && (end.ranks < 1 || end.rank < 0 || end.rank >= end.ranks || !end.gather || !end.tell))
@@ -82,22 +107,21 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
         return status;
     if (!(m->group = group_new(&end, err)))
         return TN_E_MEMORY;
-    way how = parse(options->parallel, &ranks);
-    m->by_layers = how == WAY_PIPELINE;
-    m->by_experts = how == WAY_EXPERTS;
-    m->by_sums = how == WAY_SUMS || m->by_experts;
+    m->by_layers = a.staged;
+    m->by_experts = a.how == WAY_EXPERTS;
+    m->by_sums = a.how == WAY_SUMS || m->by_experts;
     if (m->by_layers && !end.pass)
         return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which a pipeline wants; use tensor");
-    if (ranks && ranks != end.ranks)
+    if (a.ranks && a.ranks != end.ranks)
         return tn_fail(err, TN_E_USAGE, "parallel", "%s asks for %lld ranks, %d were started", options->parallel,
-                       (long long)ranks, (int)end.ranks);
-    if (!ranks && end.ranks == 1)
+                       (long long)a.ranks, (int)end.ranks);
+    if (!a.ranks && end.ranks == 1)
         return tn_fail(err, TN_E_USAGE, "parallel",
                        "there is one process; start several, as with mpirun -n 2, or give tensor=1");
     if (options->device && strcmp(options->device, "auto") != 0 && strncmp(options->device, "cpu", 3) != 0)
         return tn_fail(err, TN_E_USAGE, "parallel", "device %s does not compute with other ranks; use cpu",
                        options->device);
-    return TN_OK;
+    return a.staged && a.how != WAY_PIPELINE ? group_divide(m->group, (int32_t)a.each, err) : TN_OK;
 }
 
 tn_status parallel_agree(const tn_model *m, tn_status status, tn_error *err)

@@ -29,7 +29,8 @@ typedef struct tn_group {
     tn_status (*tell)(void *self, void *data, int64_t bytes, bool idle, tn_error *err);
     void (*close)(void *self); /* of all ranks together, after no error; or NULL                   */
     /* The bytes of rank from become those of rank to. Called by these two alone, which are not the same; messages
-     * between two ranks come in the order in which they were sent, those of tell among them. NULL: no pipelines. */
+     * between two ranks come in the order in which they were sent, those of tell among them. Where stages have several
+     * ranks what these gather is passed, too. NULL: no pipelines. */
     tn_status (*pass)(void *self, int32_t from, int32_t to, void *data, int64_t bytes, tn_error *err);
 } tn_group;
 

@@ -61,7 +61,8 @@ typedef struct tn_model_options {
     const char *adapter;
     const tn_lora *lora; /* the same of a new adapter; not both                                   */
     /* "tensor" (parts of every layer), "sums" (the same, of what ranks add up), "experts" (the same, experts whole) or
-     * "pipeline" (whole layers), or one of them with "=N": the model is cut over the ranks of a group, N of them, and
+     * "pipeline" (whole layers), or one of them with "=N": the model is cut over the ranks of a group, N of them; or
+     * "pipeline=N,tensor=M" (sums, experts): over N stages of M ranks, which are neighbours and cut the stage's layers.
      * tn_follow (parallel.h) is what ranks but 0 call. NULL: this process computes it alone. Not for training,
      * adapters, borrowed memory, or devices but the CPU; no kernel is timed, since all ranks must choose alike. */
     const char *parallel;

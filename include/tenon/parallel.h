@@ -32,6 +32,7 @@ typedef struct tn_forecast {
     int64_t gathers, gathered_bytes; /* their wholes                                                */
     int64_t passes, passed_bytes;    /* between all ranks                                           */
     double weight_bytes, operations; /* of this rank: weights that it reads; multiplications and additions with them */
+    int64_t stage_gathers, stage_gathered_bytes; /* as gathers, by each stage's ranks ("pipeline=2,tensor=4") in turn */
 } tn_forecast;
 
 /* Of tokens in the next call of a session of a parallel model, on this rank, without computing anything; orders of rank

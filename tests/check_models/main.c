@@ -19,9 +19,9 @@
  *   names    every tensor of the checkpoint is a parameter of the model
  *   side     vectors of texts, with the padding on either side, within 1e-5; states behind the final norm
  *   batch    with --batch, and then nothing else: the same bits in any call (tn_compare_calls), in all three types
- *   f32=N    with --parallel tensor=N or pipeline=N, and then nothing else: the bits of one process that has all of the
- *            model, with the same kernels but those of whole MLPs and mixtures; f32 and bf16. With sums=N the numbers
- *            of the case as above, and the same bits when ranks are late
+ *   f32=N    with --parallel tensor=N, pipeline=N or pipeline=N,tensor=M, and then nothing else: the bits of one
+ *            process that has all of the model, with the same kernels but those of whole MLPs and mixtures; f32 and
+ *            bf16. With sums=N the numbers of the case as above, and the same bits when ranks are late
  * --parallel KIND, without =N, is for ranks that mpirun started: all as above but hidden and names, rank 0 prints.
  * --emulate takes the plugins of build/emulated, whose tile instructions are C, where the processor has all but tiles.
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
@@ -296,7 +296,7 @@ static bool parse(int argc, char **argv, options *o)
     }
     if (o->spec_count == 0) {
         o->specs[o->spec_count++] = "none";
-        o->specs[o->spec_count++] = o->parallel && !strncmp(o->parallel, "tensor=", 7)
+        o->specs[o->spec_count++] = o->parallel && strstr(o->parallel, "tensor=")
                                         ? "auto,-npu_fused_swiglu,-npu_fused_moe,-cpu_quantised"
                                         : "auto";
     }

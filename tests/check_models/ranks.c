@@ -25,15 +25,24 @@ typedef struct outcome {
     float *answer;            /* [ANSWER,vocab]                                                              */
     int64_t chosen[ANSWER];   /* tokens behind the prompt                                                    */
     const local_group *group; /* NULL: one process                                                */
+    int32_t each;             /* ranks of a stage                                                 */
     int64_t unforeseen;       /* calls that crossed, and in which other bytes crossed, than were foretold */
 } outcome;
+
+/* In how many passes count ranks of a stage have what all of them have: halves have theirs, then each rank of one what
+ * a rank of the other has. */
+static int64_t passes_of_gather(int64_t count)
+{
+    int64_t half = count / 2;
+    return count < 2 ? 0 : passes_of_gather(half) + passes_of_gather(count - half) + 2 * half + count % 2;
+}
 
 /* One call of a session, and what it was to take. */
 static bool run_foretold(tn_session *s, const tn_batch *batch, float *logits, outcome *o, tn_error *err)
 {
     const tn_outputs out = {.size = sizeof out, .last_logits = logits};
     tn_forecast f = {.size = sizeof f};
-    int64_t calls[2] = {0}, bytes[2] = {0};
+    int64_t calls[2] = {0}, bytes[2] = {0}, each = o->each;
     if (o->group && tn_session_forecast(s, batch->tokens, &f, err) != TN_OK)
         return false;
     if (o->group)
@@ -42,8 +51,9 @@ static bool run_foretold(tn_session *s, const tn_batch *batch, float *logits, ou
         return false;
     if (o->group)
         local_group_count(o->group, &calls[1], &bytes[1]);
-    o->unforeseen +=
-        calls[1] - calls[0] != f.gathers + f.passes || bytes[1] - bytes[0] != f.gathered_bytes + f.passed_bytes;
+    int64_t foretold = f.gathers + each * f.passes + passes_of_gather(each) * f.stage_gathers;
+    int64_t foretold_bytes = f.gathered_bytes + each * f.passed_bytes + (each - 1) * f.stage_gathered_bytes;
+    o->unforeseen += calls[1] - calls[0] != foretold || bytes[1] - bytes[0] != foretold_bytes;
     return true;
 }
 
@@ -94,6 +104,7 @@ static void forget(outcome *o)
 typedef struct asked {
     tn_dtype dtype;
     const char *spec, *parallel;
+    int32_t stages, each; /* of ranks                                                                       */
 } asked;
 
 static tn_model *open_one(const golden *g, const asked *a, const tn_group *end, const tn_config *config, tn_error *err)
@@ -121,12 +132,12 @@ static int64_t differing(const float *a, const float *b, int64_t count)
 
 static bool adds_up(const char *parallel)
 {
-    return !strncmp(parallel, "sums", 4) || !strncmp(parallel, "experts", 7);
+    return strstr(parallel, "sums") || strstr(parallel, "experts");
 }
 
-/* Has the model, by its own account, fewer layers than there are ranks, or some that must stay together, or gates that
+/* Has the model, by its own account, fewer layers than there are stages, or some that must stay together, or gates that
  * are cut off by all of a row? */
-static bool may_refuse(const golden *g, const asked *a, const tn_model *m, int32_t ranks)
+static bool may_refuse(const golden *g, const asked *a, const tn_model *m)
 {
     char path[sizeof g->model + sizeof "/config.json"];
     tn_model_info info = {.size = sizeof info};
@@ -136,7 +147,7 @@ static bool may_refuse(const golden *g, const asked *a, const tn_model *m, int32
     bool joined = json_integer_value(json_object_get(text, "num_kv_shared_layers")) > 0;
     bool sparse = json_object_get(text, "activation_sparsity_pattern") && adds_up(a->parallel);
     json_decref(config);
-    return tn_model_get_info(m, &info) == TN_OK && (info.layers < ranks || joined || sparse);
+    return tn_model_get_info(m, &info) == TN_OK && (info.layers < a->stages || joined || sparse);
 }
 
 static bool is_refusal(const tn_error *err)
@@ -190,7 +201,7 @@ static bool right_bf16(const golden *g, const near_tokens *n, bool rounds, const
 static bool judge_sums(const golden *g, const asked *a, local_group *group, tn_model *all, const outcome *alone,
                        const near_tokens *n, outcome *o, char *line, tn_error *err)
 {
-    outcome late = {.group = group};
+    outcome late = {.group = group, .each = a->each};
     bool rounds = g->act.data && strcmp(a->spec, "none") != 0;
     local_group_shake(group, 1);
     bool ok = look(g, all, alone, &late, err);
@@ -208,12 +219,12 @@ static bool judge_sums(const golden *g, const asked *a, local_group *group, tn_m
 static bool compare(const golden *g, const asked *a, local_group *group, const tn_config *config, char *line)
 {
     tn_error err = TN_ERROR_INIT;
-    outcome alone = {0}, together = {.group = group};
+    outcome alone = {0}, together = {.group = group, .each = a->each};
     near_tokens near = {0};
     const tn_group end = local_group_end(group, 0);
     bool sums = adds_up(a->parallel);
     tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
-    bool ok = one && look(g, one, NULL, &alone, &err), few = ok && may_refuse(g, a, one, end.ranks);
+    bool ok = one && look(g, one, NULL, &alone, &err), few = ok && may_refuse(g, a, one);
     ok = ok && (!sums || a->dtype != TN_BF16 || !g->bf16.data || near_find(g, one, RUN_GIVEN, &near, &err));
     tn_model_close(one);
     if (ok && (all = open_one(g, a, &end, config, &err)) != NULL)
@@ -256,8 +267,10 @@ static int follow(const golden *g, const asked *a, local_group *group, int32_t r
 void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char *spec, const char *parallel)
 {
     enum { MOST = 16 };
-    const asked a = {dtype, spec, parallel};
-    int32_t ranks = (int32_t)strtol(strchr(parallel, '=') + 1, NULL, 10);
+    const char *comma = strchr(parallel, ',');
+    int32_t first = (int32_t)strtol(strchr(parallel, '=') + 1, NULL, 10), stages = parallel[0] == 'p' ? first : 1;
+    int32_t ranks = comma ? first * (int32_t)strtol(strchr(comma, '=') + 1, NULL, 10) : first;
+    const asked a = {dtype, spec, parallel, stages, comma ? ranks / stages : 1};
     char what[48];
     local_group *group = local_group_new(ranks);
     char(*line)[LINE] = mmap(NULL, MOST * sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -61,6 +61,25 @@ START_TEST(ranks_share_the_weights)
 }
 END_TEST
 
+/* Stages have layers, their ranks parts of them, and all ranks rows of the head. */
+START_TEST(stages_are_cut)
+{
+    json_t *one = ranks_of(MODEL, "tensor=1"), *layers = ranks_of(MODEL, "pipeline=2"), *both[2];
+    both[0] = ranks_of(MODEL, "pipeline=2,tensor=2");
+    both[1] = ranks_of(MODEL, "pipeline=2,sums=2");
+    for (size_t k = 0; k < 2; k++) {
+        ck_assert_uint_eq(json_array_size(both[k]), 4);
+        ck_assert_int_eq(sum_of(both[k], "vocab"), sum_of(one, "vocab"));
+        ck_assert_int_eq(sum_of(both[k], "cache_bytes_per_1000"), sum_of(one, "cache_bytes_per_1000"));
+        ck_assert_int_eq(sum_of(both[k], "heads"), sum_of(layers, "heads"));
+        ck_assert_int_eq(sum_of(both[k], "inner"), sum_of(layers, "inner"));
+        json_int_t four = sum_of(both[k], "cut_bytes"), two = sum_of(layers, "cut_bytes");
+        ck_assert_int_ge(four, two); /* norms and routers are on both ranks of a stage                   */
+        ck_assert_int_lt(four, two + two / 20);
+    }
+}
+END_TEST
+
 /* Of four layers the first is small, so that it goes with the second one: bytes count, not layers. */
 START_TEST(layers_are_dealt_out_by_bytes)
 {
@@ -87,6 +106,12 @@ START_TEST(how_long_a_network_takes)
     ck_assert_double_gt(messages, 0);
     ck_assert_double_eq_tol(seconds, messages * 2 * 100e-6 + 0.75 * bytes / 2e9, 1e-9);
     ck_assert_double_gt(json_number_value(json_object_get(one, "compute_seconds")), 0);
+    r = TENON(NULL, "inspect", MODEL, "--parallel", "pipeline=2,tensor=2", "--network", "1000000,1000", "--format",
+              "json");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    one = json_array_get(json_object_get(printed_json(&r, 0), "calls"), 0);
+    /* Of four layers four gathers each, of two hops; two hops of the logits; and two or three passes, twice. */
+    ck_assert_double_eq_tol(json_number_value(json_object_get(one, "exchange_seconds")), 16 * 2 + 2 + 5, 1.1);
     r = TENON(NULL, "inspect", MODEL, "--parallel", "pipeline=2", "--network", "20,1.1");
     ck_assert_msg(r.status == 0 && strstr(r.out, "a prompt of 512"), "%s%s", r.out, r.err);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--network", "20,1"), 2, "goes with --parallel", NULL);
@@ -109,6 +134,10 @@ START_TEST(what_is_said)
     process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "sum"), 2, "'sum'",
                          "tensor, sums, experts or pipeline", NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor"), 2, "tensor=4", NULL);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "pipeline=2,tensor"), 2, "pipeline=2,tensor=4",
+                         NULL);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "pipeline=8,tensor=2"), 2,
+                         "num_hidden_layers is 4: pipeline takes at most 4 stages, not 8; pipeline=4,tensor=4", NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor=2", "--format", "dot"), 2, "text or json",
                          NULL);
     process_expect_error(TENON(NULL, "train", MODEL, "x", "--parallel", "tensor"), 2, "unknown option", NULL);
@@ -140,6 +169,7 @@ int main(void)
 {
     TCase *tc = suite_open("cli: ranks", 300);
     tcase_add_loop_test(tc, ranks_share_the_weights, 0, sizeof models / sizeof *models);
+    tcase_add_test(tc, stages_are_cut);
     tcase_add_test(tc, layers_are_dealt_out_by_bytes);
     tcase_add_test(tc, how_long_a_network_takes);
     tcase_add_test(tc, what_is_said);

@@ -78,8 +78,21 @@ static void expect(tn_status code, const char *words)
 
 START_TEST(what_does_not_go_together)
 {
-    static const char *const wrong[] = {"",          "tensors", "tensor=",   "tensor=0",
-                                        "tensor=2x", "summ",    "pipelines", "sums="};
+    static const char *const wrong[] = {"",
+                                        "tensors",
+                                        "tensor=",
+                                        "tensor=0",
+                                        "tensor=2x",
+                                        "summ",
+                                        "pipelines",
+                                        "sums=",
+                                        "pipeline=2,",
+                                        "pipeline=2,tensor",
+                                        "pipeline,tensor=2",
+                                        "pipeline=2,pipeline=2",
+                                        "tensor=2,pipeline=2",
+                                        "pipeline=2,tensor=2,sums=2",
+                                        "pipeline=64,tensor=128"};
     play p = {.ranks = 2}, alone = {.ranks = 1};
     tn_model_options o = {.size = sizeof o, .parallel = "tensor", .training = true};
     ck_assert_ptr_null(tn_model_open(LLAMA, &o, &err));
@@ -106,9 +119,13 @@ START_TEST(what_does_not_go_together)
     expect(TN_E_USAGE, "there is one process");
     ck_assert_ptr_null(open_as(&p, LLAMA, "pipeline"));
     expect(TN_E_USAGE, "it has no pass");
+    ck_assert_ptr_null(open_as(&p, LLAMA, "pipeline=2,tensor=1"));
+    expect(TN_E_USAGE, "it has no pass");
+    ck_assert_ptr_null(open_as(&p, LLAMA, "pipeline=2,tensor=4"));
+    expect(TN_E_USAGE, "it has no pass");
     ck_assert_ptr_null(open_as(&p, "tests/data/nothing", "tensor"));
     ck_assert_int_eq(err.code, TN_E_INPUT);
-    ck_assert_int_eq(p.closed, 3); /* an end that was taken over                                          */
+    ck_assert_int_eq(p.closed, 5); /* an end that was taken over                                          */
 }
 END_TEST
 
@@ -224,6 +241,18 @@ START_TEST(what_is_foretold)
     ck_assert_int_eq(many.gathers, info.layers + 1); /* halves side by side are one                            */
     tn_session_free(s);
     tn_model_close(m);
+    play four = {.rank = 2, .ranks = 4, .passes = true};
+    m = open_as(&four, LLAMA, "pipeline=2,sums=2");
+    s = m ? tn_session_new(m, &o, &err) : NULL;
+    ck_assert_msg(s != NULL, "%s", err.message);
+    ck_assert_int_eq(tn_session_forecast(s, 16, &many, &err), TN_OK);
+    tn_model_get_info(m, &info);
+    ck_assert_int_eq(many.gathers, 1); /* the logits: the head is cut over all                                 */
+    ck_assert_int_eq(many.stage_gathers, 2 * info.layers);
+    ck_assert_int_gt(many.passes, 3); /* to the next stage, and from the last to the other                     */
+    ck_assert_int_lt(many.stage_gathered_bytes, INT64_C(2) * 16 * 4 * info.hidden * info.layers * 2 + 1);
+    tn_session_free(s);
+    tn_model_close(m);
 }
 END_TEST
 
@@ -231,8 +260,18 @@ START_TEST(what_a_pipeline_refuses)
 {
     play p = {.ranks = 2, .passes = true}, many = {.ranks = 3, .passes = true};
     ck_assert_ptr_null(open_as(&many, LLAMA, "pipeline"));
-    expect(TN_E_USAGE, "num_hidden_layers is 2: pipeline takes at most 2 ranks, not 3");
-    tn_model *m = open_as(&p, LLAMA, "pipeline=2");
+    expect(TN_E_USAGE, "num_hidden_layers is 2: pipeline takes at most 2 ranks, not 3; tensor=3");
+    many.ranks = 8;
+    ck_assert_ptr_null(open_as(&many, LLAMA, "pipeline"));
+    expect(TN_E_USAGE, "num_hidden_layers is 2: pipeline takes at most 2 ranks, not 8; pipeline=2,tensor=4");
+    ck_assert_ptr_null(open_as(&many, LLAMA, "pipeline=4,sums=2"));
+    expect(TN_E_USAGE, "num_hidden_layers is 2: pipeline takes at most 2 stages, not 4; pipeline=2,tensor=4");
+    ck_assert_ptr_null(open_as(&many, LLAMA, "pipeline=2,tensor=2"));
+    expect(TN_E_USAGE, "pipeline=2,tensor=2 asks for 4 ranks, 8 were started");
+    tn_model *m = open_as(&many, LLAMA, "pipeline=2,tensor=4"); /* what it said                          */
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model_close(m);
+    m = open_as(&p, LLAMA, "pipeline=2");
     ck_assert_msg(m != NULL, "%s", err.message);
     tn_model_info info = {.size = sizeof info}, all = {.size = sizeof all};
     ck_assert_int_eq(tn_model_get_info(m, &info), TN_OK);
