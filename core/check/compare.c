@@ -218,15 +218,6 @@ const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl)
     return own->ulps_f32 > 0 || own->ulps_bf16 > 0 || own->ulps_f16 > 0 ? own : &impl->tolerance;
 }
 
-/* Keeps the worse figures. */
-static void worse_of(compare_figures *to, const compare_figures *one)
-{
-    double ulps = one->ulps > to->ulps ? one->ulps : to->ulps;
-    if (one->worst > to->worst)
-        *to = *one;
-    to->ulps = ulps;
-}
-
 /* Going through all gradients: for what is finite, and then, where it was needed, for the rest. */
 typedef struct gradients_pass {
     const tn_call *eager;
@@ -252,24 +243,48 @@ static const tn_tensor *gradient_at(const tn_grads *grads, int slot, int64_t i)
     return slot < TN_CALL_TENSORS ? &grads->in[slot] : &grads->param[slot - TN_CALL_TENSORS].tensors[i];
 }
 
-static void compare_one_gradient(gradients_pass *p, int slot, int64_t i, const bool *skip)
+/* A stack of experts is as many gradients: each is a sum over its own tokens. 1: none. */
+static int64_t experts_of(const tn_site *site, const tn_param *param)
+{
+    const tn_tensor *t = param->tensors;
+    return param->count == 1 && t->ndim == 3 && t->shape[0] == site->dim[TN_DIM_EXPERTS] ? t->shape[0] : 1;
+}
+
+static tn_tensor expert_at(const tn_tensor *t, int64_t expert, int64_t experts)
+{
+    tn_tensor one = *t;
+    if (experts == 1)
+        return one;
+    one.ndim = 2;
+    for (int i = 0; i < one.ndim; i++) {
+        one.shape[i] = t->shape[i + 1];
+        one.stride[i] = t->stride[i + 1];
+    }
+    one.data = (char *)t->data + expert * t->stride[0] * (int64_t)tn_dtype_size(t->dtype);
+    return one;
+}
+
+/* i: which of a parameter's tensors, or of a stack's experts. */
+static void compare_one_gradient(gradients_pass *p, int slot, int64_t i, int64_t experts, const bool *skip)
 {
     compare_figures here = {0};
-    compare_doubt d = {.want = gradient_at(p->eager->grads, slot, i),
-                       .got = gradient_at(p->grads, slot, i),
-                       .zeros = !has_upstream(p->eager->grads),
-                       .nans = p->nans};
-    for (int kind = 0; p->look && kind < RANGE_KINDS; kind++)
-        d.look[kind] = gradient_at(&p->look[kind].grads, slot, i);
-    p->like.largest = compare_tensor_max(d.want);
+    int64_t tensor = experts > 1 ? 0 : i;
+    tn_tensor want = expert_at(gradient_at(p->eager->grads, slot, tensor), i, experts),
+              got = expert_at(gradient_at(p->grads, slot, tensor), i, experts), look[RANGE_KINDS];
+    compare_doubt d = {.want = &want, .got = &got, .zeros = !has_upstream(p->eager->grads), .nans = p->nans};
+    for (int kind = 0; p->look && kind < RANGE_KINDS; kind++) {
+        look[kind] = expert_at(gradient_at(&p->look[kind].grads, slot, tensor), i, experts);
+        d.look[kind] = &look[kind];
+    }
+    p->like.largest = compare_tensor_max(&want);
     if (p->judging)
         compare_doubtful(&d, &p->like, skip, &here);
     else
-        compare_rows(d.want, d.got, &p->like, skip, &here);
-    worse_of(p->figures, &here);
+        compare_rows(&want, &got, &p->like, skip, &here);
+    compare_worse(p->figures, &here);
     if (p->each) {
         p->each[slot].compared = true;
-        worse_of(&p->each[slot].figures, &here);
+        compare_worse(&p->each[slot].figures, &here);
     }
 }
 
@@ -280,14 +295,18 @@ static void compare_each_gradient(gradients_pass *p, const bool *skip)
         if (!eager->in[i].data)
             continue;
         text_cut(p->like.name, sizeof p->like.name, "gradient of input %d", i);
-        compare_one_gradient(p, i, 0, skip);
+        compare_one_gradient(p, i, 0, 1, skip);
     }
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < eager->param[role].count; i++) {
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        const tn_param *param = &eager->param[role];
+        int slot = TN_CALL_TENSORS + role;
+        int64_t experts = experts_of(p->eager->site, param);
+        for (int64_t i = 0; i < (experts > 1 ? experts : param->count); i++) {
             text_cut(p->like.name, sizeof p->like.name, "gradient of %s %lld", tn_role_name((tn_role)role),
                      (long long)i);
-            compare_one_gradient(p, TN_CALL_TENSORS + role, i, NULL);
+            compare_one_gradient(p, slot, i, experts, NULL);
         }
+    }
 }
 
 void compare_gradients(const tn_call *eager, const tn_grads *grads, double ulps, const bool *skip,

@@ -8,8 +8,18 @@
 
 #include <float.h>
 #include <math.h>
+#include <tenon/services.h>
 
 enum { BLOCK = 256, LANES = 16 };
+
+/* Large tensors are gone through by the team, in parts whose number does not depend on it: what is found does not
+ * either. */
+enum { PARTS = 16, LARGE_TENSOR = 1 << 18 };
+
+static int64_t part_begin(int64_t rows, int64_t part)
+{
+    return rows * part / PARTS;
+}
 
 /* What a row of this size is measured by: where its type ends numbers are as far apart as those above it, so rounding
  * there is no smaller, and a row of zeros may be one whose numbers were rounded away. f32 and bf16 end with the range
@@ -77,12 +87,33 @@ double compare_row_rms(const char *row, tn_dtype dtype, int64_t width)
     return width > 0 ? sqrt(sum / (double)width) : 0;
 }
 
+typedef struct max_pass {
+    const tn_tensor *t;
+    int64_t rows;
+    double largest[PARTS];
+} max_pass;
+
+static void max_parts(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    max_pass *m = ctx;
+    (void)thread;
+    for (int64_t part = begin; part < end; part++)
+        for (int64_t row = part_begin(m->rows, part); row < part_begin(m->rows, part + 1); row++)
+            m->largest[part] = fmax(m->largest[part],
+                                    compare_row_max(tensor_row(m->t, row), m->t->dtype, m->t->shape[m->t->ndim - 1]));
+}
+
 double compare_tensor_max(const tn_tensor *t)
 {
-    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
+    int64_t width = t->shape[t->ndim - 1];
+    max_pass m = {.t = t, .rows = width > 0 ? tn_tensor_count(t) / width : 0};
     double largest = 0;
-    for (int64_t row = 0; row < rows; row++)
-        largest = fmax(largest, compare_row_max(tensor_row(t, row), t->dtype, width));
+    if (m.rows * width < LARGE_TENSOR)
+        max_parts(&m, 0, PARTS, 0);
+    else
+        tn_parallel_for(PARTS, 1, max_parts, &m);
+    for (int64_t part = 0; part < PARTS; part++)
+        largest = fmax(largest, m.largest[part]);
     return largest;
 }
 
@@ -106,6 +137,14 @@ bool compare_is_small(const compare_place *at)
 bool compare_at_an_end(const compare_place *at, float want, float got)
 {
     return compare_is_large(at, (double)want) || compare_is_large(at, (double)got) || compare_is_small(at);
+}
+
+void compare_worse(compare_figures *to, const compare_figures *one)
+{
+    double ulps = one->ulps > to->ulps ? one->ulps : to->ulps;
+    if (one->worst > to->worst)
+        *to = *one;
+    to->ulps = ulps;
 }
 
 /* An element against eager's. A NaN is right only where eager has one. */
@@ -171,24 +210,56 @@ void compare_row(const compare_place *at, const char *want, const char *got, int
     }
 }
 
+typedef struct rows_pass {
+    const tn_tensor *want, *got;
+    const compare_place *like;
+    const bool *skip;
+    int64_t rows;
+    compare_figures figures[PARTS];
+    bool doubtful[PARTS];
+} rows_pass;
+
+static void compare_one_row(const rows_pass *p, int64_t row, bool *doubtful, compare_figures *f)
+{
+    int64_t width = p->want->shape[p->want->ndim - 1];
+    const char *a = tensor_row(p->want, row);
+    compare_place at = *p->like;
+    at.row = row;
+    at.dtype = p->want->dtype;
+    at.doubtful = at.doubtful ? doubtful : NULL;
+    double least =
+        at.least > 0 ? at.least * compare_row_rms(tensor_row(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1]) : 0;
+    double largest = at.largest > 0 ? at.largest : fmax(compare_row_max(a, p->want->dtype, width), least);
+    at.size = compare_size(&at, largest);
+    at.unit *= at.size;
+    compare_row(&at, a, tensor_row(p->got, row), width, f);
+}
+
+static void compare_parts(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    rows_pass *p = ctx;
+    (void)thread;
+    for (int64_t part = begin; part < end; part++)
+        for (int64_t row = part_begin(p->rows, part); row < part_begin(p->rows, part + 1); row++)
+            if (!p->skip || !p->skip[row])
+                compare_one_row(p, row, &p->doubtful[part], &p->figures[part]);
+}
+
 void compare_rows(const tn_tensor *want, const tn_tensor *got, const compare_place *like, const bool *skip,
                   compare_figures *f)
 {
     int64_t width = want->shape[want->ndim - 1];
-    int64_t rows = width > 0 ? tn_tensor_count(want) / width : 0;
-    for (int64_t row = 0; row < rows; row++) {
-        if (skip && skip[row])
-            continue;
-        const char *a = tensor_row(want, row);
-        compare_place at = *like;
-        at.row = row;
-        at.dtype = want->dtype;
-        double least = at.least > 0
-                           ? at.least * compare_row_rms(tensor_row(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1])
-                           : 0;
-        double largest = at.largest > 0 ? at.largest : fmax(compare_row_max(a, want->dtype, width), least);
-        at.size = compare_size(&at, largest);
-        at.unit *= at.size;
-        compare_row(&at, a, tensor_row(got, row), width, f);
+    rows_pass p = {.want = want, .got = got, .like = like, .skip = skip};
+    p.rows = width > 0 ? tn_tensor_count(want) / width : 0;
+    for (int64_t part = 0; part < PARTS; part++)
+        p.figures[part] = *f;
+    if (p.rows * width < LARGE_TENSOR)
+        compare_parts(&p, 0, PARTS, 0);
+    else
+        tn_parallel_for(PARTS, 1, compare_parts, &p);
+    for (int64_t part = 0; part < PARTS; part++) {
+        compare_worse(f, &p.figures[part]);
+        if (like->doubtful && p.doubtful[part])
+            *like->doubtful = true;
     }
 }

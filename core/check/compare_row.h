@@ -24,6 +24,9 @@ double compare_row_max(const char *row, tn_dtype dtype, int64_t width);
 double compare_tensor_max(const tn_tensor *t);
 double compare_row_rms(const char *row, tn_dtype dtype, int64_t width);
 
+/* Keeps the worse figures. */
+void compare_worse(compare_figures *to, const compare_figures *one);
+
 /* What a row whose largest element is that large is measured by. */
 double compare_size(const compare_place *at, double largest);
 

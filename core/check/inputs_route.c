@@ -1,7 +1,7 @@
 /* Tokens for a router. Two implementations that round differently may pick different experts where the last chosen and
  * the first rejected one are nearly equal, and then nothing about the results can be compared. So tokens are drawn
- * again until that pair differs by two per cent of its score: more than the rounding of a logit in bf16, less than what
- * most tokens have. */
+ * again until that pair differs by two per cent of its score, less than what most tokens have, and by more than what
+ * rounding does to two logits of that size. */
 #include "base/convert.h"
 #include "check/inputs.h"
 
@@ -15,7 +15,8 @@ static const double MARGIN = 0.02;
 typedef struct router {
     const tn_site *site;
     int64_t hidden, experts, top_k;
-    float *weight, *x; /* [E,H], [H] */
+    double rounding, largest; /* of two logits in units of their size; 0: they stay f32. The largest logit */
+    float *weight, *x;        /* [E,H], [H]                                                                */
     float *bias, *correction;
     double *logit, *score; /* [E] */
     double *rank, *sorted; /* [E], of which one for each group is used */
@@ -44,12 +45,21 @@ static void router_close(router *r)
     free(r->sorted);
 }
 
+/* Softmax keeps the order of logits, which are rounded to the site's type. */
+static double rounding_of(const tn_site *site)
+{
+    bool wide = site->features & TN_HAS_F32_ROUTER || site->meaning[TN_AXIS_SCORE] == TN_SCORE_SIGMOID;
+    int64_t dtype = site->meaning[TN_AXIS_DTYPE];
+    return wide || dtype == TN_F32 ? 0 : dtype == TN_BF16 ? 0x1p-7 : 0x1p-10;
+}
+
 static tn_status router_open(router *r, const tn_site *site, tn_error *err)
 {
     *r = (router){.site = site,
                   .hidden = site->dim[TN_DIM_HIDDEN],
                   .experts = site->dim[TN_DIM_EXPERTS],
-                  .top_k = site->dim[TN_DIM_TOP_K]};
+                  .top_k = site->dim[TN_DIM_TOP_K],
+                  .rounding = rounding_of(site)};
     r->x = malloc((size_t)r->hidden * sizeof *r->x);
     r->logit = malloc((size_t)r->experts * sizeof *r->logit);
     r->score = malloc((size_t)r->experts * sizeof *r->score);
@@ -84,6 +94,7 @@ static void router_score(router *r)
         r->logit[e] = sum;
         largest = sum > largest ? sum : largest;
     }
+    r->largest = largest;
     bool sigmoid = r->site->meaning[TN_AXIS_SCORE] == TN_SCORE_SIGMOID;
     for (int64_t e = 0; e < r->experts; e++) {
         double l = r->logit[e];
@@ -97,9 +108,10 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static bool is_clear(double last, double next)
+static bool is_clear(const router *r, double last, double next)
 {
-    return last - next >= MARGIN * fabs(last);
+    double logit = r->rounding > 0 && last > 0 ? r->largest + log(last) : 0;
+    return last - next >= fmax(MARGIN, r->rounding * fabs(logit)) * fabs(last);
 }
 
 /* Leaves the scores of experts in the best groups, and 0 or minus infinity of the others, as the router does. False:
@@ -124,7 +136,7 @@ static bool limit_groups(router *r)
     for (int64_t g = 0; g < groups; g++)
         for (int64_t i = g * size; r->rank[g] < r->sorted[top - 1] && i < (g + 1) * size; i++)
             r->score[i] = sigmoid ? -INFINITY : 0;
-    return is_clear(r->sorted[top - 1], r->sorted[top]);
+    return is_clear(r, r->sorted[top - 1], r->sorted[top]);
 }
 
 /* The weights of TN_SCORE_SPARSEMIXER depend on the order of the chosen ones, too, and on who is near them. */
@@ -160,7 +172,7 @@ static bool router_is_clear(router *r)
     if (r->top_k >= r->experts)
         return true;
     qsort(r->score, (size_t)r->experts, sizeof *r->score, descending);
-    return is_clear(r->score[r->top_k - 1], r->score[r->top_k]);
+    return is_clear(r, r->score[r->top_k - 1], r->score[r->top_k]);
 }
 
 tn_status inputs_find_unclear(const tn_site *site, const tn_tensor *x, bool *skip, tn_error *err)

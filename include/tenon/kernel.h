@@ -78,8 +78,8 @@ typedef struct tn_impl {
     tn_op op;
     tn_match match;
     tn_tolerance tolerance;
-    /* Of every gradient from eager's, at the largest magnitude of the whole gradient, since what cancels in a row
-     * leaves nothing to measure by; 0: as tolerance. */
+    /* Of every gradient from eager's, at the largest magnitude of the whole gradient (of a stack of experts: of each
+     * expert's), since what cancels in a row leaves nothing to measure by; 0: as tolerance. */
     tn_tolerance gradient_tolerance;
     /* Bit i: it gives out[i], which is optional (operation.h), where a call wants it. A call that wants one which the
      * kernel does not give is performed by eager. */

@@ -356,6 +356,68 @@ START_TEST(ties_are_any_choice)
 }
 END_TEST
 
+/* A stack's experts are as many gradients: one that is wrong is not hidden by another that is a thousand times larger.
+ */
+START_TEST(each_expert_of_a_stack_is_measured_alone)
+{
+    float want[8] = {1000, -1000, 500, 1000, 1, -1, 0.5f, 1}, got[8], x[2] = {1, 1};
+    memcpy(got, want, sizeof got);
+    tn_tensor of = tn_tensor_dense(want, TN_F32, 3, (int64_t[]){2, 2, 2}), by = of;
+    by.data = got;
+    tn_site site = {.size = sizeof site, .op = TN_OP_MOE_EXPERTS};
+    site.meaning[TN_AXIS_DTYPE] = TN_F32;
+    site.dim[TN_DIM_EXPERTS] = 2;
+    tn_grads right = {.size = sizeof right}, grads = right;
+    right.out[0] = tn_tensor_dense(x, TN_F32, 2, (int64_t[]){1, 2});
+    grads.out[0] = right.out[0];
+    right.param[TN_ROLE_DOWN] = (tn_param){&of, 1};
+    grads.param[TN_ROLE_DOWN] = (tn_param){&by, 1};
+    tn_call eager = {.size = sizeof eager, .op = TN_OP_MOE_EXPERTS, .site = &site, .grads = &right};
+    compare_figures f = {0};
+    const double ulps = 0x1p18; /* a 64th */
+    compare_gradients(&eager, &grads, ulps, NULL, &f, NULL);
+    ck_assert(f.worst == 0);
+    got[6] = -0.5f;
+    compare_gradients(&eager, &grads, ulps, NULL, &f, NULL);
+    ck_assert_msg(f.worst > 63 && f.worst < 65, "%g", f.worst);
+    ck_assert_ptr_nonnull(strstr(f.detail, "gradient of down 1, row 1, element 0"));
+    site.dim[TN_DIM_EXPERTS] = 3; /* no stack of them */
+    f = (compare_figures){0};
+    compare_gradients(&eager, &grads, ulps, NULL, &f, NULL);
+    ck_assert(f.worst < 1);
+}
+END_TEST
+
+/* What the team goes through in parts is found as one row after the other is: the first of the worst elements. */
+START_TEST(large_tensors_are_compared_in_parts)
+{
+    enum { ROWS = 1100, WIDTH = 257 };
+    tn_site site = {.size = sizeof site, .op = TN_OP_RMS_NORM};
+    site.meaning[TN_AXIS_DTYPE] = TN_F32;
+    float *want = calloc((size_t)ROWS * WIDTH, sizeof *want), *got = calloc((size_t)ROWS * WIDTH, sizeof *got);
+    ck_assert(want && got);
+    suite_keep(want, free);
+    suite_keep(got, free);
+    for (size_t i = 0; i < (size_t)ROWS * WIDTH; i++)
+        want[i] = got[i] = (float)(i % WIDTH) - 128;
+    tn_call eager = {.size = sizeof eager, .op = TN_OP_RMS_NORM, .site = &site, .in_count = 1, .out_count = 1};
+    eager.in[0] = eager.out[0] = tn_tensor_dense(want, TN_F32, 2, (int64_t[]){ROWS, WIDTH});
+    tn_call call = eager;
+    call.out[0].data = got;
+    compare_figures f = {0};
+    compare_call(&eager, &call, 1024, NULL, &f);
+    ck_assert(f.worst == 0);
+    got[300 * WIDTH + 5] += 1;
+    got[ROWS * WIDTH - 1] += 2;
+    got[900 * WIDTH + 7] += 2;
+    compare_call(&eager, &call, 1024, NULL, &f);
+    ck_assert_msg(strstr(f.detail, "row 900, element 7") && f.worst > 1, "%s", f.detail);
+    got[2 * WIDTH] = NAN;
+    compare_call(&eager, &call, 1024, NULL, &f);
+    ck_assert(isinf(f.worst));
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("compare", 0);
@@ -364,6 +426,7 @@ int main(void)
               what_is_f32_is_measured_as_such, rows_below_normal_numbers_have_their_steps,
               rows_at_the_end_of_f32_lose_terms, what_is_not_finite_stays_so,
               sums_near_the_largest_number_go_either_way, every_nan_is_the_same,
-              what_sparse_gates_leave_is_no_smaller_than_gates);
+              what_sparse_gates_leave_is_no_smaller_than_gates, each_expert_of_a_stack_is_measured_alone,
+              large_tensors_are_compared_in_parts);
     return suite_run();
 }
