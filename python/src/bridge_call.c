@@ -222,14 +222,24 @@ PyObject *bridge_whole(PyObject *self, void *closure)
     return all;
 }
 
+/* Which of the params the scores of experts are made of: a number, or None. */
+static PyObject *find_router(const bridge_site *s)
+{
+    for (Py_ssize_t i = 0; i < s->role_count; i++)
+        if (s->roles[i].role == TN_ROLE_ROUTER)
+            return PyLong_FromSsize_t(s->roles[i].param[0]);
+    return Py_NewRef(Py_None);
+}
+
 /* What the site means, as far as calls are compared with it. */
 PyObject *bridge_facts(PyObject *self, PyObject *none)
 {
-    const tn_site *site = tn_bound_site(((bridge_site *)self)->bound);
+    const bridge_site *s = (bridge_site *)self;
+    const tn_site *site = tn_bound_site(s->bound);
     (void)none;
-    return Py_BuildValue("{s:d, s:d, s:L, s:L, s:O, s:s}", "scale", site->num[TN_NUM_SCALE], "softcap",
+    return Py_BuildValue("{s:d, s:d, s:L, s:L, s:O, s:s, s:N}", "scale", site->num[TN_NUM_SCALE], "softcap",
                          site->num[TN_NUM_SOFTCAP], "window", (long long)site->dim[TN_DIM_WINDOW], "chunk",
                          (long long)site->dim[TN_DIM_CHUNK], "sinks",
                          site->param[TN_ROLE_SINKS].count > 0 ? Py_True : Py_False, "rope",
-                         tn_axis_value_name(TN_AXIS_ROPE, site->meaning[TN_AXIS_ROPE]));
+                         tn_axis_value_name(TN_AXIS_ROPE, site->meaning[TN_AXIS_ROPE]), "router", find_router(s));
 }

@@ -12,7 +12,7 @@ import torch
 
 from . import _record, _tenon
 from ._attach import torchs_forward
-from ._check import TAKEN_OFF, TOKENS, by_itself, least, worst
+from ._check import TAKEN_OFF, TOKENS, Memory, by_itself, least, worst
 from .errors import DeclinedError, UsageError
 
 _is_compiling = torch.compiler.is_compiling
@@ -78,8 +78,8 @@ def globals_of(function: Callable) -> dict:
 class Trial:
     """In place of a call: both ways are gone, and compared."""
 
-    def __init__(self, training: bool, timed: set) -> None:
-        self.training, self.timed = training, timed
+    def __init__(self, training: bool, timed: set, memory: Memory) -> None:
+        self.training, self.timed, self.empty = training, timed, memory.empty
         self.errors: dict[Any, list[float]] = {}
         self.slow: dict[Any, int] = {}  # a bit for calls of one token and one for more: torch is as fast
 
@@ -94,7 +94,7 @@ class Trial:
 
     def rope(self, site: Any, original: Callable, q, k, cos, sin) -> tuple:
         want = original(q, k, cos, sin)
-        got = _record.rope_forward(site, q.detach(), k.detach(), cos, sin)
+        got = _record.rope_forward(site, q.detach(), k.detach(), cos, sin, self.empty)
         back = lambda pair: _record.turned(*(t.detach() for t in pair))
         ins = (*_record.turned(q.detach(), k.detach()), cos, sin)
         self.note(site, site.compare(ins, back(got), back(want)))
@@ -110,7 +110,7 @@ class Trial:
                 out = original(*leaf, cos, sin)
                 gout = tuple(torch.randn(t.shape, generator=_generator(), dtype=torch.float32).to(t.dtype) for t in out)
                 want_g = torch.autograd.grad(out, leaf, gout)
-            got_g = _record.rope_gradients(site, back(gout), cos, sin, *gout)
+            got_g = _record.rope_gradients(site, back(gout), cos, sin, *gout, self.empty)
             none = (None,) * len(site.whole)
             sides = [(back(gout), (*back(g), None, None), none) for g in (got_g, want_g)]
             self.note(site, site.compare_gradients(ins, *sides))
@@ -119,7 +119,7 @@ class Trial:
     def attention(self, site: Any, former: Callable, q, k, v, indices: tuple, params: tuple) -> Any:
         q, k, v = (t.detach() for t in (q, k, v))
         want = former(q, k, v)
-        got = _record.attention_forward(site, q, k, v, *indices)
+        got = _record.attention_forward(site, q, k, v, *indices, self.empty)
         ins = (*_record.turned(q, k, v), *indices)
         self.note(site, site.compare(ins, (got,), (want[0].detach().contiguous(),)))
         self.time(
@@ -139,7 +139,7 @@ class Trial:
             back = lambda three: _record.turned(*three)
             rest = iter(grads[3:])
             want_p = tuple(next(rest).contiguous() if w else None for w in wants)
-            *got_g, got_p = _record.attention_gradients(site, q, k, v, *indices, gout, (True,) * 3, params, wants)
+            *got_g, got_p = _record.attention_gradients(site, q, k, v, *indices, gout, (True,) * 3, params, wants, self.empty)
             sides = [((gout,), (*back(g), None, None), p) for g, p in ((got_g, got_p), (grads[:3], want_p))]
             self.note(site, site.compare_gradients(ins, *sides))
         return want
@@ -260,7 +260,7 @@ class LiveAttention:
             return site.refused
         if site not in self.judges or tokens <= self.checked.get((site, recorded), TOKENS[-1]):
             return None
-        trial = Trial(recorded, set())
+        trial = Trial(recorded, set(), Memory())
         try:
             with by_itself(), torch.no_grad():
                 compare(trial)

@@ -13,6 +13,8 @@ from . import _record
 from .errors import DeclinedError, Error, UsageError, VerifyError
 
 TOKENS = (1, 33)  # what kernels are checked with when they are applied
+ONCE = (2, 32)  # and once for each shape: even numbers, and whole blocks with nothing behind them
+WIDE = 32768  # features from which on a linear layer is spared what others are checked with beside TOKENS
 
 TAKEN_OFF = "differs from the plain implementation, and was taken off"
 
@@ -30,21 +32,52 @@ def _types(site: Any) -> torch.dtype:
 
 
 _TRIES = 24
+_AIM = 5.0  # logits of tokens at random are as far apart as the length of a router's row
+
+
+class Memory:
+    """For results that are compared: full of what the library tells as never written, and used again, since fresh pages
+    cost more than comparing does. What empty gave is valid until begin."""
+
+    def __init__(self) -> None:
+        self.chunk, self.used = torch.empty(0, dtype=torch.uint8), 0
+
+    def begin(self) -> None:
+        self.used = 0
+
+    def empty(self, shape: tuple, dtype: torch.dtype) -> torch.Tensor:
+        size = math.prod(shape) * dtype.itemsize
+        if self.used + size > self.chunk.numel():
+            self.chunk, self.used = torch.empty(size + (1 << 24), dtype=torch.uint8), 0
+        piece = self.chunk[self.used : self.used + size].fill_(0xFF)
+        self.used += -(-size // 64) * 64
+        return piece.view(dtype).view(shape)
+
+
+def _aims(site: Any) -> torch.Tensor | None:
+    """For each expert what brings a token to it: one that no token comes to could be wrong unseen."""
+    router = site.facts()["router"]
+    if router is None:
+        return None
+    rows = site.params()[router].detach().float()
+    return _AIM * rows / rows.norm(dim=-1, keepdim=True).clamp(min=1e-20)
 
 
 def _drawn(site: Any, tokens: int) -> tuple[torch.Tensor, list[int]]:
     """Tokens whose choice of experts rounding cannot change, as core's checks draw them, and the numbers of the few for
-    which none was found: two right routers may differ there."""
+    which none was found: two right routers may differ there. Of many tokens there is one more for each expert."""
     random = torch.Generator().manual_seed(tokens)
-    draw = lambda rows: torch.randn(1, rows, site.in_width, generator=random).to(_types(site))
-    x = draw(tokens)
+    aims = _aims(site) if tokens >= TOKENS[-1] else None
+    aim = torch.zeros(tokens, site.in_width) if aims is None else torch.cat((aims, torch.zeros(tokens, site.in_width)))
+    draw = lambda rows: (torch.randn(1, len(aim[rows]), site.in_width, generator=random) + aim[rows]).to(_types(site))
+    x = draw(slice(None))
     unclear = site.unclear((x[0],))
     for _ in range(_TRIES - 1):
         if not unclear:
             break
-        x[0, unclear] = draw(len(unclear))
+        x[0, unclear] = draw(unclear)
         unclear = [unclear[i] for i in site.unclear((x[0, unclear],))]
-    if 2 * len(unclear) > tokens:
+    if 2 * len(unclear) > len(aim):
         raise DeclinedError(
             1,
             "",
@@ -63,30 +96,36 @@ def gives_more(site: Any, module: torch.nn.Module) -> bool:
     return not isinstance(out, torch.Tensor)
 
 
-def rows(site: Any, module: torch.nn.Module, training: bool) -> Any:
+def rows(site: Any, module: torch.nn.Module, training: bool, memory: Memory, sizes: tuple = TOKENS) -> Any:
     """The largest error in units of the kernel's tolerance, or in words what is wrong."""
-    return _rows(site, module.forward, training, TOKENS)
+    return _rows(site, module.forward, training, sizes, memory)
 
 
-def _rows(site: Any, module_forward: Any, training: bool, sizes: tuple) -> Any:
-    worst, forward = 0.0, lambda x: _first(module_forward(x))
+def _flat(t: torch.Tensor) -> torch.Tensor:
+    return t.detach().reshape(-1, t.shape[-1]).contiguous()
+
+
+def _rows(site: Any, module_forward: Any, training: bool, sizes: tuple, memory: Memory) -> Any:
+    worst = 0.0
     why = site.look()
     if why is not None:
         raise DeclinedError(1, "", why)
     for tokens in sizes:
-        flat = lambda t: t.detach().reshape(-1, t.shape[-1]).contiguous()
+        memory.begin()
         try:
             x, unclear = _drawn(site, tokens)
-            with torch.no_grad():
-                want = forward(x)
-            got = site.run(x)
+            with torch.set_grad_enabled(training):
+                leaf = x.clone().requires_grad_() if training else x
+                want = _first(module_forward(leaf))
+            got = memory.empty((*x.shape[:-1], site.out_width), x.dtype)
+            site.forward((x[0],), (got[0],))
             if site.kernel(tokens) is None:
                 return TAKEN_OFF
             if got.shape != want.shape or got.dtype != want.dtype:
                 return f"gives {tuple(got.shape)} of {got.dtype}, the module's own forward {tuple(want.shape)} of {want.dtype}"
-            worst = _worse(worst, site.compare((flat(x),), (flat(got),), (flat(want),)))
+            worst = _worse(worst, site.compare((_flat(x),), (_flat(got),), (_flat(want),)))
             if training:
-                worst = _worse(worst, _gradients(site, forward, x, unclear))
+                worst = _worse(worst, _gradients(site, leaf, want, unclear, memory))
         except UsageError as wrong:
             raise DeclinedError(1, "", f"the operation does not take the module's calls: {wrong}") from wrong
         except Error:
@@ -130,7 +169,7 @@ def larger_rows(judge: Judge, forward: Any) -> Any:
     def larger(site, tokens, recorded):
         with by_itself():
             try:
-                error = _rows(site, forward, recorded, (tokens,))
+                error = _rows(site, forward, recorded, (tokens,), Memory())
             except DeclinedError as declined:
                 error = declined.message
         return judge.refuse(site, tokens, error)
@@ -144,34 +183,32 @@ def by_itself() -> Any:
     return torch.autograd.graph.saved_tensors_hooks(same, same)
 
 
-def _gradients(site: Any, forward: Any, x: torch.Tensor, unclear: list[int]) -> float:
+def _gradients(site: Any, leaf: torch.Tensor, out: torch.Tensor, unclear: list[int], memory: Memory) -> float:
+    """Of out, the module's own result of leaf."""
     site.look()
     params = site.params()
     wants = tuple(p.requires_grad for p in params)
-    with torch.enable_grad():
-        leaf = x.clone().requires_grad_()
-        out = forward(leaf)
-        gy = _noise(*out.shape, dtype=out.dtype, seed=7)
-        gy.view(-1, gy.shape[-1])[unclear] = 0  # gradients of weights add up over the tokens
-        asked = [leaf, *(p for p, w in zip(params, wants) if w)]
-        found = torch.autograd.grad(out, asked, gy, allow_unused=True)
-        found = [torch.zeros_like(a) if g is None else g for a, g in zip(asked, found)]
+    gy = _noise(*out.shape, dtype=out.dtype, seed=7)
+    gy.view(-1, gy.shape[-1])[unclear] = 0  # gradients of weights add up over the tokens
+    asked = [leaf, *(p for p, w in zip(params, wants) if w)]
+    found = torch.autograd.grad(out, asked, gy, allow_unused=True)
+    found = [torch.zeros_like(a) if g is None else g for a, g in zip(asked, found)]
     rest = iter(found[1:])
     want_p = tuple(next(rest).contiguous() if w else None for w in wants)
-    gx, got_p = _record.row_gradients(site, x, gy, params, True, wants)
-    flat = lambda t: t.detach().reshape(-1, t.shape[-1]).contiguous()
-    sides = [((flat(gy),), (flat(g),), p) for g, p in ((gx, got_p), (found[0], want_p))]
-    return site.compare_gradients((flat(x),), *sides)
+    gx, got_p = _record.row_gradients(site, leaf.detach(), gy, params, True, wants, memory.empty)
+    sides = [((_flat(gy),), (_flat(g),), p) for g, p in ((gx, got_p), (found[0], want_p))]
+    return site.compare_gradients((_flat(leaf),), *sides)
 
 
 _SIZES = (1, 8, 64)  # one token, few and many, as bits 1, 2 and 4
+_WIDE_SIZES = (1, 5, TOKENS[-1])  # those that a wide layer was compared with, which takes long in others
 
 
 def not_faster(site: Any, module: torch.nn.Module) -> tuple[int, str]:
     """Sizes of calls with which torch is as fast, and the times in words."""
     bits, said = 0, []
     with torch.no_grad():
-        for bit, tokens in enumerate(_SIZES):
+        for bit, tokens in enumerate(_SIZES if site.out_width < WIDE else _WIDE_SIZES):
             x = _noise(1, tokens, site.in_width, dtype=_types(site), seed=tokens)
             torchs, ours = least((lambda: type(module).forward(module, x), lambda: site.run(x)))
             said.append(f"{tokens} tokens {1e3 * ours:.3g} ms ({1e3 * torchs:.3g} by torch)")
@@ -181,9 +218,11 @@ def not_faster(site: Any, module: torch.nn.Module) -> tuple[int, str]:
 
 
 def least(calls: tuple) -> list[float]:
-    """The shortest time of each call, in turns: at least five of each, for a hundredth of a second or so."""
+    """The shortest time of each call, in turns: at least five of each, for a hundredth of a second or so; of long ones
+    two."""
     times, turns, begin = [math.inf] * len(calls), 0, time.perf_counter()
-    while turns < 5 or (turns < 50 and time.perf_counter() - begin < 0.01):
+    passed = lambda: time.perf_counter() - begin
+    while turns < 2 or (turns < 5 and passed() < 0.2) or (turns < 50 and passed() < 0.01):
         for i, call in enumerate(calls):
             start = time.perf_counter()
             call()
@@ -196,20 +235,31 @@ def _worse(a: float, b: float) -> float:
     return b if math.isnan(b) or b > a else a
 
 
-def worst(errors: list[float]) -> float:
-    return max(errors, key=lambda e: math.inf if math.isnan(e) else e)
+def worst(errors: list) -> Any:
+    """The largest of errors, or the first in words."""
+    told = [e for e in errors if isinstance(e, str)]
+    return told[0] if told else max(errors, key=lambda e: math.inf if math.isnan(e) else e)
 
 
-def attention(there: Any, module: torch.nn.Module, base: torch.nn.Module, training: bool, timed: set) -> dict:
+def attention(
+    there: Any,
+    module: torch.nn.Module,
+    base: torch.nn.Module,
+    training: bool,
+    timed: set,
+    memory: Memory,
+    sizes: tuple = TOKENS,
+) -> dict:
     """The same of attention and rotations, by site, in a run of the module's forward where both ways are gone.
     timed: the kernels of sites among these are timed against torch, too."""
     from ._attention import Trial
 
-    there.trial = trial = Trial(training, timed)
+    there.trial = trial = Trial(training, timed, memory)
     first = next(p for p in module.parameters() if p.ndim == 2)
     width = _hidden(base)
     try:
-        for tokens in TOKENS:
+        for tokens in sizes:
+            memory.begin()
             x = _noise(1, tokens, width, dtype=first.dtype, seed=tokens)
             with torch.no_grad():
                 tables = _tables(base, module, x)

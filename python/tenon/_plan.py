@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _tenon
-from .errors import DeclinedError, KernelError, VerifyError
+from .errors import DeclinedError, KernelError, UsageError, VerifyError
 from .model import _PLUGINS
 
 _ROWS = ("RMS_NORM", "LAYER_NORM", "LINEAR", "MLP", "MOE_BLOCK")
@@ -80,16 +80,33 @@ def _reason(op: str, verdicts: list) -> str:
     return "; ".join(said) or f"no kernel of the plan is for {op}"
 
 
-def _check_pins(pins: Mapping | None) -> None:
+def _pinned(pins: Mapping | None) -> dict[str, str] | None:
+    """What lock() gave, or sha256 by name of the plugin."""
     if pins is None:
-        return
-    loaded = {name: (sha, version) for _, name, version, state, sha in _tenon.plugins() if state == 0}
-    for name, entry in pins.get("plugins", pins).items():
-        want = entry["sha256"] if isinstance(entry, Mapping) else entry
+        return None
+    listed = pins.get("plugins", pins) if isinstance(pins, Mapping) else None
+    if not isinstance(listed, Mapping):
+        raise UsageError(-2, "pins", "is no mapping of plugins; give what lock() gave")
+    found = {name: entry.get("sha256") if isinstance(entry, Mapping) else entry for name, entry in listed.items()}
+    for name, sha in found.items():
+        if not isinstance(sha, str):
+            raise UsageError(-2, f"pins.{name}", "has no sha256")
+    return found
+
+
+def _check_pins(pins: dict[str, str] | None) -> None:
+    loaded = {name: sha for _, name, _, state, sha in _tenon.plugins() if state == 0}
+    for name, want in (pins or {}).items():
         if name not in loaded:
             raise KernelError(-3, name, "is pinned, and no such plugin is loaded")
-        if loaded[name][0] != want:
-            raise KernelError(-3, name, f"the plugin's sha256 is {loaded[name][0]}, and the pin says {want}")
+        if loaded[name] != want:
+            raise KernelError(-3, name, f"the plugin's sha256 is {loaded[name]}, and the pin says {want}")
+
+
+def plugins_of(kernels: set[str]) -> dict[str, tuple[str, str, str, str]]:
+    """By kernel its own version, and of its plugin name, version and sha256."""
+    plugins = {file: (name, version, sha) for file, name, version, state, sha in _tenon.plugins() if state == 0}
+    return {id: (version, *plugins[file]) for id, version, file in _tenon.kernels() if id in kernels}
 
 
 # ---- planning ------------------------------------------------------------------------------------------------------
@@ -108,7 +125,10 @@ class Planner:
         self.refused: list[tuple[Site, str]] = []
         self.notes: list[str] = []
         self.measure = check and os.environ.get("TENON_MEASURE", "yes") == "yes"
-        self.measured: dict[tuple, tuple[int, str]] = {}
+        # By shape, once for all sites of it:
+        self.measured: dict[tuple, Any] = {}  # sizes of calls that are left to torch
+        self.sized: dict[tuple, Any] = {}  # the error of more sizes of calls
+        self.memory: Any = None  # of results that are compared
 
     def borrow(self) -> Any:
         live = self.live
@@ -124,17 +144,22 @@ class Planner:
         )
 
     def plan(self, pins: Mapping | None) -> None:
+        from . import _check
+
+        self.pins = _pinned(pins)
         model = self.borrow()
-        _check_pins(pins)
+        _check_pins(self.pins)
         if self.live.unknown:
             rows, _, self.notes, _ = model.plan("none")
         else:
             rows, _, self.notes, _ = model.apply(self.spec)
         _tenon.use_threads(self.threads)
+        self.memory = _check.Memory()
         outside = self.rows(model, rows)
         spec = _without(self.spec, {kernel for _, kernel in outside}) if outside else None
         if spec:
             self.inside([path for path, _ in outside], spec)
+        self.memory = None
         self.finish()
 
     def rows(self, model: Any, rows: list, within: list[str] | None = None) -> list[tuple[str, str]]:
@@ -208,7 +233,7 @@ class Planner:
             router = "router" if type(module).__name__ == "GptOssMLP" else None
             if op == "MOE_BLOCK" and not router and _check.gives_more(bound, module):
                 raise DeclinedError(1, "", "its forward gives more than the result of the experts")
-            error = _check.rows(bound, module, self.training) if self.check else None
+            error = self.error_of(bound, row, kernel, module) if self.check else None
         except DeclinedError as declined:
             site.reason = declined.message
             return
@@ -227,13 +252,31 @@ class Planner:
         make = _attach.block_forward(bound, router) if router else _attach.rows_forward(bound, self.training)
         self.made.append((module, make, (bound,)))
 
+    @staticmethod
+    def shape(bound: Any, op: str, kernel: str, module: Any) -> tuple:
+        """What is equal of sites that are measured, and checked with more sizes of calls, together."""
+        facts = tuple(bound.facts().items())
+        return op, kernel, type(module), bound.dtype, bound.in_width, getattr(module, "head_dim", None), facts, *(
+            (tuple(p.shape), p.requires_grad) for p in module.parameters()
+        )
+
+    def error_of(self, bound: Any, row: tuple, kernel: str, module: Any) -> Any:
+        """With the sizes of every site, and what was found with more of them at the first of the shape."""
+        from . import _check
+
+        error = _check.rows(bound, module, self.training, self.memory)
+        shape = self.shape(bound, row[0], kernel, module)
+        if shape not in self.sized and _check.why_wrong(error) is None and bound.out_width < _check.WIDE:
+            self.sized[shape] = _check.rows(bound, module, self.training, self.memory, _check.ONCE)
+        return _check.worst([error, self.sized.get(shape, 0.0)])
+
     def slower(self, bound: Any, row: tuple, kernel: str, module: Any) -> tuple[int, str]:
         """Sizes of calls that are left to torch since the kernel is not faster; measured once for each shape."""
         from . import _check
 
         if not self.measure or kernel in self.named:
             return 0, ""
-        shape = (row[0], kernel, bound.in_width, *(tuple(p.shape) for p in module.parameters()))
+        shape = self.shape(bound, row[0], kernel, module)
         if shape not in self.measured:
             self.measured[shape] = _check.not_faster(bound, module)
         return self.measured[shape]
@@ -283,7 +326,10 @@ class Planner:
             if self.measure and bound is not None and row[4] not in self.named:
                 timed.add(bound)
             there = _attention.LiveAttention(module, bound, bounds, self.training)
-            errors = _check.attention(there, module, self.live.base, self.training, timed) if self.check else {}
+            shapes = {b: self.shape(b, "ROPE", rope_sites[name][1], module) for name, b in bounds.items()}
+            if bound is not None:
+                shapes[bound] = self.shape(bound, "ATTENTION", row[4], module)
+            errors = self.errors_of(there, module, timed, shapes) if self.check else {}
         except DeclinedError as declined:
             for own in (*(s for s, _ in rope_sites.values()), *([site] if site is not None else [])):
                 own.reason = declined.message
@@ -307,8 +353,30 @@ class Planner:
             there.judges = judges
         self.made.append((module, there.make, there.sites))
 
+    def errors_of(self, there: Any, module: Any, timed: set, shapes: dict) -> dict:
+        """As error_of, by site; those are timed whose shape was not before."""
+        from . import _check
+
+        check = lambda new, sizes: _check.attention(
+            there, module, self.live.base, self.training, new, self.memory, sizes
+        )
+        new = {b for b in timed if shapes[b] not in self.measured}
+        errors = check(new, _check.TOKENS)
+        self.measured.update((shapes[b], there.slow.get(b, 0)) for b in new)
+        right = {b for b in shapes if _check.why_wrong(errors[b]) is None}
+        if any(shapes[b] not in self.sized for b in right):
+            more = check(set(), _check.ONCE)
+            self.sized.update((shapes[b], more[b]) for b in right if shapes[b] not in self.sized)
+        there.slow = {b: self.measured[shapes[b]] for b in timed}
+        return {b: _check.worst([errors[b], self.sized.get(shapes[b], 0.0)]) for b in shapes}
+
     def finish(self) -> None:
-        """A kernel that was asked for by name must take a site, and be right at all that it matches."""
+        """A kernel that was asked for by name must take a site, and be right at all that it matches. Where plugins are
+        pinned others have no sites."""
+        used = plugins_of({s.kernel for s in self.sites if s.kernel}) if self.pins is not None else {}
+        for id, (_, name, _, _) in used.items():
+            if name not in self.pins:
+                raise KernelError(-3, name, f"is not pinned, and its kernel {id} would have sites")
         for site, kernel in self.refused:
             if kernel in self.named:
                 raise VerifyError(-5, site.path, site.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,21 +15,26 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
     return t if t.stride(-1) == 1 and 0 not in t.stride() else t.contiguous()
 
 
-def _param_gradients(site: Any, params: tuple, wants: tuple) -> tuple:
+def new(shape: tuple, dtype: torch.dtype) -> torch.Tensor:
+    """Memory for a result."""
+    return torch.empty(shape, dtype=dtype)
+
+
+def _param_gradients(site: Any, params: tuple, wants: tuple, empty: Callable) -> tuple:
     """Memory for the gradients that are wanted."""
-    return tuple(
-        (torch.empty_like if whole else torch.zeros_like)(p) if want else None
-        for p, want, whole in zip(params, wants, site.whole)
-    )
+    made = lambda p, whole: empty(p.shape, p.dtype) if whole else empty(p.shape, p.dtype).zero_()
+    return tuple(made(p, whole) if want else None for p, want, whole in zip(params, wants, site.whole))
 
 
-def row_gradients(site: Any, x: torch.Tensor, gy: torch.Tensor, params: tuple, wants_x: bool, wants: tuple) -> tuple:
-    """Gradients of a site from rows to rows: (of x, of params)."""
+def row_gradients(
+    site: Any, x: torch.Tensor, gy: torch.Tensor, params: tuple, wants_x: bool, wants: tuple, empty: Callable = new
+) -> tuple:
+    """Gradients of a site from rows to rows: (of x, of params). empty: makes the memory that they lie in."""
     rows, outer = _dense(x.reshape(-1, x.shape[-1])), _dense(gy.reshape(-1, gy.shape[-1]))
-    gx = torch.empty_like(rows, memory_format=torch.contiguous_format) if wants_x else None
+    gx = empty(rows.shape, rows.dtype) if wants_x else None
     total: tuple | None = None
     for at in range(0, max(len(rows), 1), ROWS):
-        part = _param_gradients(site, params, wants)
+        part = _param_gradients(site, params, wants, empty)
         if len(rows):
             site.backward(
                 (rows[at : at + ROWS],), (outer[at : at + ROWS],), (gx[at : at + ROWS] if wants_x else None,), part
@@ -62,20 +68,16 @@ def turned(*tensors: torch.Tensor) -> tuple:
     return tuple(_dense(t.transpose(1, 2)) if t.numel() else t.transpose(1, 2) for t in tensors)
 
 
-def new_turned(*tensors: torch.Tensor) -> tuple:
-    return tuple(torch.empty(t.shape, dtype=t.dtype) for t in tensors)
-
-
-def rope_forward(site: Any, q, k, cos, sin) -> tuple:
+def rope_forward(site: Any, q, k, cos, sin, empty: Callable = new) -> tuple:
     q, k = turned(q, k)
-    out = new_turned(q, k)
+    out = empty(q.shape, q.dtype), empty(k.shape, k.dtype)
     site.forward((q, k, cos, sin), out)
     return tuple(t.transpose(1, 2) for t in out)
 
 
-def rope_gradients(site: Any, like: tuple, cos, sin, gq, gk) -> tuple:
+def rope_gradients(site: Any, like: tuple, cos, sin, gq, gk, empty: Callable = new) -> tuple:
     gq, gk = turned(gq, gk)
-    grads = new_turned(gq, gk)
+    grads = empty(gq.shape, gq.dtype), empty(gk.shape, gk.dtype)
     site.backward((like[0], like[1], cos, sin), (gq, gk), (*grads, None, None), (None,) * len(site.whole))
     return tuple(t.transpose(1, 2) for t in grads)
 
@@ -96,19 +98,19 @@ class Rotation(torch.autograd.Function):
         return None, gq, gk, None, None
 
 
-def attention_forward(site: Any, q, k, v, q_index, kv_index) -> torch.Tensor:
+def attention_forward(site: Any, q, k, v, q_index, kv_index, empty: Callable = new) -> torch.Tensor:
     q, k, v = turned(q, k, v)
-    out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype)
+    out = empty((*q.shape[:3], v.shape[3]), q.dtype)
     site.forward((q, k, v, q_index, kv_index), (out,))
     return out
 
 
 def attention_gradients(
-    site: Any, q, k, v, q_index, kv_index, gout, wants: tuple, params: tuple, wants_params: tuple
+    site: Any, q, k, v, q_index, kv_index, gout, wants: tuple, params: tuple, wants_params: tuple, empty: Callable = new
 ) -> tuple:
     q, k, v = turned(q, k, v)
-    grads = tuple(torch.empty(t.shape, dtype=t.dtype) if want else None for t, want in zip((q, k, v), wants))
-    gparams = _param_gradients(site, params, wants_params)
+    grads = tuple(empty(t.shape, t.dtype) if want else None for t, want in zip((q, k, v), wants))
+    gparams = _param_gradients(site, params, wants_params, empty)
     site.backward((q, k, v, q_index, kv_index), (_dense(gout),), (*grads, None, None), gparams)
     return *(g.transpose(1, 2) if g is not None else None for g in grads), gparams
 

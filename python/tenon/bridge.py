@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _tenon
-from ._plan import Planner, Site
+from ._plan import Planner, Site, plugins_of
 from .errors import KernelError
 from .model import _notices, _spec
 
@@ -76,14 +76,10 @@ class Applied:
 
     def lock(self) -> dict:
         """Which kernels have sites, of which plugins: for pins."""
-        files = {id: (version, file) for id, version, file in _tenon.kernels()}
-        plugins = {file: (name, version, sha) for file, name, version, state, sha in _tenon.plugins() if state == 0}
-        used = {s.kernel for s in self._sites if s.kernel}
         lock: dict = {"kernels": self.spec, "plugins": {}}
-        for id in sorted(used):
-            name, version, sha = plugins[files[id][1]]
+        for id, (own, name, version, sha) in sorted(plugins_of({s.kernel for s in self._sites if s.kernel}).items()):
             entry = lock["plugins"].setdefault(name, {"version": version, "sha256": sha, "kernels": {}})
-            entry["kernels"][id] = files[id][0]
+            entry["kernels"][id] = own
         return lock
 
     def _take_off(self, sites: Iterable[Any] | None = None) -> None:

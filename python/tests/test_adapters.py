@@ -159,3 +159,29 @@ def test_layers_keep_nothing(kernels):
     gc.collect()
     assert not mapping["RMSNorm"]["cpu"].forwards, "a mapping keeps no model alive"
     assert copy.deepcopy(mapping)["RMSNorm"]["cpu"] is mapping["RMSNorm"]["cpu"]
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+
+def test_pins():
+    """What was locked is applied again; any other plugin is an error, also one that was not there."""
+    model = make()
+    with tenon.apply(model) as applied:
+        lock = applied.lock()
+    with tenon.apply(model, pins=lock) as again:
+        assert again.lock() == lock
+    with tenon.apply(model, pins={name: entry["sha256"] for name, entry in lock["plugins"].items()}) as again:
+        assert again.lock() == lock
+    left = lock["plugins"].pop("npu_rmsnorm")
+    with pytest.raises(tenon.KernelError, match="npu_rmsnorm: is not pinned, and its kernel npu_fused_rmsnorm"):
+        tenon.apply(model, pins=lock)
+    assert not tenon.report(model).sites, "nothing is left of what failed"
+    with tenon.apply(model, "auto,-npu_fused_rmsnorm", pins=lock) as others:
+        assert set(others.lock()["plugins"]) == set(lock["plugins"])
+    lock["plugins"]["npu_rmsnorm"] = {**left, "sha256": "0" * 64}
+    with pytest.raises(tenon.KernelError, match="sha256 is"):
+        tenon.apply(model, pins=lock)
+    for wrong in ("lock.json", {"plugins": {"npu_rope": {}}}, {"plugins": []}):
+        with pytest.raises(tenon.UsageError, match="pins"):
+            tenon.apply(model, pins=wrong)
