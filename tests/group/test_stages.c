@@ -32,7 +32,7 @@ static int gather_all(local_group *local, int32_t rank, int32_t each)
             wrong += all[i] != sign_of(first + (int32_t)(i / size));
     }
     for (int64_t total = 1; total < 3 * MOST && !wrong; total++) { /* rows of one column each                 */
-        int64_t rows[MOST], begin = 0, at;
+        int64_t rows[MOST] = {0}, begin = 0, at;
         for (int32_t r = 0; r < each; r++) {
             rows[r] = group_share(stage, r, total, 1, &at);
             begin = r == stage->end.rank ? at : begin;
