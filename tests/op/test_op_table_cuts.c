@@ -33,6 +33,24 @@ static const struct cut {
 
 enum { PARTS = 2 };
 
+/* Memory of a test, which lasts as long as it. */
+static void *kept[256];
+static size_t kept_count;
+
+static void *keep(size_t count, size_t size)
+{
+    void *p = calloc(count, size);
+    ck_assert_ptr_nonnull(p);
+    ck_assert_uint_lt(kept_count, sizeof kept / sizeof *kept);
+    return kept[kept_count++] = p;
+}
+
+static void free_kept(void)
+{
+    while (kept_count > 0)
+        free(kept[--kept_count]);
+}
+
 /* Where a part begins of so many: heads go by halves, with the keys that are theirs; else the first one is smaller. */
 static int64_t begin_of(const struct cut *c, int64_t size, int part)
 {
@@ -50,7 +68,7 @@ static int cut_dim(const struct cut *c, const char *shape)
     return -1;
 }
 
-/* A part of a tensor, dense, in memory that the test leaves to the process. */
+/* A part of a tensor, dense, in memory of the test. */
 static tn_tensor part_of(const struct cut *c, const tn_tensor *whole, const char *shape, int part)
 {
     int dim = cut_dim(c, shape);
@@ -64,8 +82,7 @@ static tn_tensor part_of(const struct cut *c, const tn_tensor *whole, const char
     const tn_tensor dense = tn_tensor_dense(whole->data, whole->dtype, whole->ndim, whole->shape);
     ck_assert_mem_eq(whole->stride, dense.stride, (size_t)whole->ndim * sizeof *dense.stride);
     size_t row = (size_t)inner * tn_dtype_size(whole->dtype);
-    char *data = malloc((size_t)(outer * own[dim]) * row);
-    ck_assert_ptr_nonnull(data);
+    char *data = keep((size_t)(outer * own[dim]), row);
     for (int64_t i = 0; i < outer; i++)
         memcpy(data + (size_t)(i * own[dim]) * row, (char *)whole->data + (size_t)(i * size + first) * row,
                (size_t)own[dim] * row);
@@ -78,8 +95,7 @@ static void cut_params(const struct cut *c, const op_row *row, tn_site *site, in
         tn_param *own = &site->param[p->role];
         if (own->count == 0 || (c->layout && p->when.layouts && !(p->when.layouts >> c->layout & 1)))
             continue;
-        tn_tensor *list = calloc((size_t)own->count, sizeof *list);
-        ck_assert_ptr_nonnull(list);
+        tn_tensor *list = keep((size_t)own->count, sizeof *list);
         for (int64_t i = 0; i < own->count; i++)
             list[i] = part_of(c, &own->tensors[i], p->shape, part);
         own->tensors = list;
@@ -102,8 +118,7 @@ static void run_part(const struct cut *c, const op_row *row, const tn_call *whol
     for (int i = 0; i < call->out_count; i++) {
         tn_tensor *t = &call->out[i];
         *t = part_of(c, &whole->out[i], row->out[i].shape, part);
-        t->data = calloc((size_t)tn_tensor_count(t), tn_dtype_size(t->dtype));
-        ck_assert_ptr_nonnull(t->data);
+        t->data = keep((size_t)tn_tensor_count(t), tn_dtype_size(t->dtype));
     }
     ck_assert_msg(op_check_call(call, &err) == TN_OK, "%s by %s: %s", row->name, c->letters, err.message);
     ck_assert_msg(run_alone(&cpu_device, NULL, NULL, call, &err) == TN_OK, "%s: %s", row->name, err.message);
@@ -152,6 +167,7 @@ START_TEST(parts_make_the_whole)
         }
     check_reference_close(&r);
     draw_site_close(&d);
+    free_kept();
 }
 END_TEST
 
