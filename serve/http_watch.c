@@ -9,10 +9,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { PERIOD_MS = 50 };
-
-/* What was read is with the handler by then, or is not all. */
-static const double END_SECONDS = 0.2;
+/* ENDED: so often in a row is an end seen where what was read is with the handler by then, or is not all. That is no
+ * time, since where processors are busy whoever reads waits for one, too. */
+enum { PERIOD_MS = 50, ENDED = 5 };
 
 /* Its sending side was closed, or all of it. */
 static bool has_gone(int fd)
@@ -22,17 +21,19 @@ static bool has_gone(int fd)
 }
 
 /* And all that it sent has been read: libmicrohttpd does not see an end that comes together with the last bytes. */
-static bool ended_early(const line *l, double now)
+static bool ended_early(line *l)
 {
     int unread = 0;
-    return now - l->since > END_SECONDS && has_gone(l->fd) && ioctl(l->fd, FIONREAD, &unread) == 0 && unread == 0;
+    bool ended = has_gone(l->fd) && ioctl(l->fd, FIONREAD, &unread) == 0 && unread == 0;
+    l->ended = ended ? l->ended + 1 : 0;
+    return l->ended >= ENDED;
 }
 
 static void look(const http *h, line *l, double now)
 {
     double most = l->state == LINE_READING ? h->options.read_seconds : h->options.idle_seconds;
     if (l->state != LINE_ANSWERING) {
-        if (now - l->since > most || ended_early(l, now))
+        if (now - l->since > most || ended_early(l))
             shutdown(l->fd, SHUT_RDWR); /* libmicrohttpd sees it closed, and closes it                      */
         return;
     }
