@@ -181,6 +181,7 @@ typedef struct command {
     int min_arguments, max_arguments;
     const char *missing; /* what to say when there are fewer                                   */
     const char *example, *notes;
+    bool of_ranks;   /* each of several processes runs it; of other commands rank 0 does, and the others follow */
     bool of_plugins; /* it is about them: they are opened whatever kernels are asked for        */
     tn_status (*run)(const options *o, tn_error *err);
     const char *program; /* that lies beside this one and does it instead of run; or NULL                */
@@ -329,6 +330,7 @@ typedef struct workspace {
     bool training;       /* as with --training                                                         */
     const char *dtype;   /* in place of --dtype's; or NULL                                             */
     const tn_lora *lora; /* with such a new adapter; or NULL                                           */
+    bool looks;          /* at the model, alone, whatever --parallel says                             */
     const options *options;
     tn_config *config;
     tn_model *model;

@@ -126,7 +126,8 @@ static tn_status run_command(const command *c, int argc, char **argv, tn_error *
         status = ranks_check(&o, err);
         ranks_watch(&o);
         if (status == TN_OK)
-            status = option_given(&o, OPT_PARALLEL) && ranks_own() > 0 ? ranks_follow(&o, err) : c->run(&o, err);
+            status = option_given(&o, OPT_PARALLEL) && ranks_own() > 0 && !c->of_ranks ? ranks_follow(&o, err)
+                                                                                       : c->run(&o, err);
         if (status == TN_OK)
             status = write_flush(err);
     }

@@ -304,7 +304,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .dequantise = option_given(o, OPT_DEQUANTISE),
                                 .adapter = w->adapter ? w->adapter : o->text[OPT_ADAPTER],
                                 .applying = w->progress.enabled ? on_apply : NULL,
-                                .parallel = o->text[OPT_PARALLEL],
+                                .parallel = w->looks ? NULL : o->text[OPT_PARALLEL],
                                 .patience = (double)option_integer(o, OPT_PATIENCE, 0),
                                 .lock = o->text[OPT_LOCK]};
     progress_start(&w->progress, o);

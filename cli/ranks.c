@@ -43,11 +43,9 @@ tn_status ranks_check(const options *o, tn_error *err)
     int64_t count = started();
     if (count < 2 || option_given(o, OPT_PARALLEL) || !ranks_can(o->command))
         return TN_OK;
-    return tn_fail(
-        err, TN_E_USAGE, o->command->name,
-        "%lld processes were started, and each would do the same; give --parallel tensor, sums, experts or pipeline, "
-        "or start one",
-        (long long)count);
+    return tn_fail(err, TN_E_USAGE, o->command->name,
+                   "%lld processes were started, and each would do the same; give --parallel %s, or start one",
+                   (long long)count, o->command->of_ranks ? "replicas" : "tensor, sums, experts or pipeline");
 }
 
 static struct {
@@ -84,14 +82,30 @@ void ranks_watch(const options *o)
 /* What all ranks have agreed on rank 0 says; what stands before that, or behind it, is this rank's alone. */
 static bool is_own(const tn_error *err)
 {
-    return strcmp(err->where, "mpi") == 0;
+    return strcmp(err->where, "mpi") == 0 || strcmp(err->where, "replicas") == 0;
+}
+
+static void blame(const tn_error *why, tn_error *err)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    ranks_silent = false;
+    tn_fail(err, why->code, why->where, "rank %lld on %s: %s", (long long)ranks_own(), host, why->message);
+}
+
+void ranks_blame(tn_error *err)
+{
+    tn_error why = *err;
+    if (ranks_own() == 0 || !is_own(err))
+        return;
+    tn_error_clear(err);
+    blame(&why, err);
 }
 
 tn_status ranks_follow(const options *o, tn_error *err)
 {
     workspace w = {0};
     tn_error why = TN_ERROR_INIT;
-    char host[64] = "";
     tn_status status = workspace_model(&w, o, o->argument[0], &why);
     bool own = status != TN_OK && is_own(&why);
     if (status == TN_OK) {
@@ -99,10 +113,7 @@ tn_status ranks_follow(const options *o, tn_error *err)
         own = status != TN_OK;
     }
     workspace_close(&w);
-    gethostname(host, sizeof host - 1);
-    if (own) {
-        ranks_silent = false;
-        tn_fail(err, status, why.where, "rank %lld on %s: %s", (long long)ranks_own(), host, why.message);
-    }
+    if (own)
+        blame(&why, err);
     return status;
 }

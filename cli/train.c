@@ -2,6 +2,7 @@
  * gone on with, and from then on nothing that is done is lost. */
 #include "digest.h"
 #include "gnuplot.h"
+#include "ranks.h"
 #include "stop.h"
 #include "train.h"
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- DIR ------------------------------------------------------------------------------------------ */
 
@@ -49,16 +51,25 @@ static tn_status open_out(train_run *t, tn_error *err)
     tn_status status = train_log_open(&t->log, s->out, err);
     if (status == TN_OK)
         train_checkpoint_clean(s->out);
+    return status;
+}
+
+/* From where it was, or from the beginning. */
+static tn_status go_on(train_run *t, tn_error *err)
+{
+    const train_settings *s = &t->s;
+    const train_part nothing = {0};
+    tn_status status = train_share(t, s->rank == 0 ? open_out(t, err) : TN_OK, &nothing, err);
     if (status == TN_OK && t->saved > 0)
         status = train_checkpoint_load(t->trainer, s, t->saved, err);
-    if (status == TN_OK)
+    if (status == TN_OK && s->rank == 0)
         status = train_log_read(&t->log, t->saved, t->steps, err);
     t->begun = t->done = t->saved;
     if (status == TN_OK && option_given(s->o, OPT_RESUME))
         note(s->o,
              t->saved > 0 ? "goes on behind step %lld of %lld" : "there is no checkpoint: begins at the beginning",
              (long long)t->saved, (long long)t->steps);
-    return status;
+    return train_share(t, status, &nothing, err);
 }
 
 /* ---- model and data ------------------------------------------------------------------------------- */
@@ -148,37 +159,86 @@ static tn_status check_full(const train_run *t, tn_error *err)
                      : TN_OK;
 }
 
-static tn_status open_model(train_run *t, const char *dtype, tn_error *err)
+static tn_status open_model(train_run *t, const char *dtype, bool looks, tn_error *err)
 {
     const options *o = t->s.o;
-    t->w.training = true;
-    t->w.dtype = dtype;
-    t->w.lora = t->s.full || option_given(o, OPT_ADAPTER) ? NULL : &t->s.lora;
+    t->w = (workspace){.training = true,
+                       .dtype = dtype,
+                       .looks = looks,
+                       .lora = t->s.full || option_given(o, OPT_ADAPTER) ? NULL : &t->s.lora};
     return workspace_model(&t->w, o, o->argument[0], err);
+}
+
+/* All weights in 16 bits learn in f32, where nothing else is asked for. */
+static tn_status open_in_type(train_run *t, tn_error *err)
+{
+    const options *o = t->s.o;
+    const char *dtype = t->s.dtype;
+    if (t->s.full && !dtype && !option_given(o, OPT_DTYPE)) { /* ranks that fail at this say so below */
+        if (open_model(t, NULL, true, NULL) == TN_OK && t->w.info.dtype != TN_F32)
+            dtype = "mixed";
+        workspace_close(&t->w);
+    }
+    return open_model(t, dtype, false, err);
+}
+
+/* What a rank sees of all that must be the same. */
+enum { SEES_MODEL, SEES_ADAPTER, SEES_DATA, SEES_EVAL, SEES_OPTIONS, SEEN };
+typedef struct view {
+    uint64_t of[SEEN];
+    int64_t saved;
+    char host[64];
+} view;
+
+/* Rank 0 has looked at DIR; data and options are those of all. */
+static tn_status compare_ranks(train_run *t, tn_status status, tn_error *err)
+{
+    static const char *const what[SEEN] = {"MODEL", "--adapter", "DATA", "--eval", "options"};
+    char *options = json_dumps(t->s.record, JSON_SORT_KEYS);
+    view *all = calloc((size_t)t->s.ranks, sizeof *all), own = {.saved = t->saved};
+    const char *eval = t->held.data ? tn_dataset_digest(t->held.data) : NULL;
+    const char *const texts[SEEN] = {t->id.model, t->id.adapter, t->id.data, eval, options};
+    for (int i = 0; i < SEEN; i++) {
+        own.of[i] = DIGEST_START;
+        digest_text(&own.of[i], texts[i]);
+    }
+    digest_number(&own.of[SEES_OPTIONS], t->s.save_every);
+    gethostname(own.host, sizeof own.host - 1);
+    if (status == TN_OK && (!options || !all))
+        status = tn_fail(err, TN_E_MEMORY, "train", "out of memory; close other programs");
+    status = tn_ranks_share(t->w.model, status, &own, all ? (void *)all : &own, all ? sizeof own : 0, err);
+    for (int32_t r = 1; status == TN_OK && r < t->s.ranks; r++)
+        for (int i = 0; status == TN_OK && i < SEEN; i++)
+            if (all[r].of[i] != all->of[i])
+                status = tn_fail(err, TN_E_USAGE, "parallel", "rank %d on %.63s has other %s than rank 0 on %.63s",
+                                 (int)r, all[r].host, what[i], all->host);
+    t->saved = status == TN_OK ? all->saved : 0;
+    free(options);
+    free(all);
+    return status;
 }
 
 static tn_status open_all(train_run *t, tn_error *err)
 {
-    const options *o = t->s.o;
-    tn_status status = open_model(t, t->s.dtype, err);
-    /* All weights in 16 bits learn in f32, where nothing else is asked for. */
-    if (status == TN_OK && t->s.full && !t->s.dtype && !option_given(o, OPT_DTYPE) && t->w.info.dtype != TN_F32) {
-        workspace_close(&t->w);
-        status = open_model(t, "mixed", err);
-    }
-    if (status == TN_OK)
-        status = check_full(t, err);
-    if (status == TN_OK)
-        status = open_data(t, err);
+    tn_status status = open_in_type(t, err);
     if (status != TN_OK)
         return status;
-    count_steps(t);
-    identify(t);
-    status = train_checkpoint_find(t->s.out, &t->saved, err);
+    train_settings_ranks(&t->s, t->w.info.rank, t->w.info.ranks);
+    t->parts = calloc((size_t)t->s.ranks, sizeof *t->parts);
+    status = t->parts ? check_full(t, err) : tn_fail(err, TN_E_MEMORY, "train", "out of memory");
+    if (status == TN_OK)
+        status = open_data(t, err);
+    if (status == TN_OK) {
+        count_steps(t);
+        identify(t);
+    }
+    if (status == TN_OK && t->s.rank == 0)
+        status = train_checkpoint_find(t->s.out, &t->saved, err);
     if (status == TN_OK && t->saved > 0)
         status = train_checkpoint_compare(&t->s, &t->id, t->saved, err);
     if (status == TN_OK)
         status = workspace_apply(&t->w, err);
+    status = compare_ranks(t, status, err);
     return status == TN_OK ? open_trainer(t, err) : status;
 }
 
@@ -209,14 +269,14 @@ static void say_end(const train_run *t)
 
 static tn_status train(train_run *t, tn_error *err)
 {
-    tn_status status = open_out(t, err);
+    tn_status status = go_on(t, err);
     if (status != TN_OK)
         return status;
     stop_listen();
     status = train_steps(t, err);
     if (status == TN_OK)
-        status = train_checkpoint_finish(t->trainer, &t->s, err);
-    if (status == TN_OK)
+        status = train_share(t, train_checkpoint_finish(t->trainer, &t->s, err), &(train_part){0}, err);
+    if (status == TN_OK && t->s.rank == 0)
         say_end(t);
     if (t->plot && (status == TN_OK || status == TN_E_CANCELLED)) {
         tn_status drawn = draw(t, err);
@@ -234,6 +294,7 @@ static void close_all(train_run *t)
     train_rows_close(&t->rows);
     train_rows_close(&t->held);
     workspace_close(&t->w);
+    free(t->parts);
     train_settings_free(&t->s);
 }
 
@@ -241,21 +302,27 @@ static tn_status run_train(const options *o, tn_error *err)
 {
     train_run t = {0};
     tn_status status = train_settings_read(&t.s, o, err);
-    if (status == TN_OK)
+    bool writes = !option_given(o, OPT_PARALLEL) || ranks_own() == 0;
+    if (status == TN_OK && writes)
         status = check_out(&t.s, err);
-    if (status == TN_OK)
+    if (status == TN_OK && writes)
         status = open_plot(&t, err);
     if (status == TN_OK)
         status = open_all(&t, err);
     if (status == TN_OK)
         status = train(&t, err);
-    if (status == TN_E_CANCELLED && stop_asked())
+    if (status == TN_E_CANCELLED && t.stop && t.s.rank == 0)
         fprintf(stderr,
                 "tenon: stopped behind step %lld of %lld, all is saved; the same command with --resume goes on\n",
                 (long long)t.done, (long long)t.steps);
+    int stop = status == TN_E_CANCELLED ? (int)t.stop : 0;
     close_all(&t);
-    if (status == TN_E_CANCELLED && stop_asked())
-        raise(stop_asked());
+    if (stop) {
+        signal(stop, SIG_DFL);
+        raise(stop);
+    }
+    if (status != TN_OK)
+        ranks_blame(err);
     return status;
 }
 
@@ -295,6 +362,9 @@ static const option_spec own_options[] = {
      "between an alpaca record's instruction and input; default nothing"},
     {OPT_SKIP_BAD, "skip-bad", NULL, 0, OPTION_FLAG, 0, 0, "leave wrong records out instead of refusing the file"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+    {OPT_PARALLEL, "parallel", "replicas[=N]", 0, OPTION_TEXT, 0, 0,
+     "mpirun's N processes share the batches of a step: N times --accumulate, which is 1 by default then"},
+    PATIENCE_OPTION,
 };
 
 const command command_train = {
@@ -319,5 +389,6 @@ const command command_train = {
     .example =
         "  tenon train models/demo notes.txt --out adapter --lora r=16,targets=q_proj,v_proj --epochs 2\n"
         "  tenon train models/demo notes.txt --out trained --full --precision f32 --eval other.txt --plot loss.svg",
+    .of_ranks = true,
     .run = run_train,
 };

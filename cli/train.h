@@ -13,7 +13,7 @@ typedef struct train_settings {
     tn_schedule schedule;
     double rate, warmup, clip, decay, router_loss, epochs;
     int64_t steps; /* 0: as many as the epochs have                                               */
-    int64_t batch, accumulate, length, save_every;
+    int64_t batch, accumulate, length, save_every; /* accumulate: of all ranks together                   */
     uint64_t seed;
     bool full, shuffle, pack;
     const char *dtype; /* that --precision computes in; NULL: as --dtype says                        */
@@ -22,11 +22,15 @@ typedef struct train_settings {
     tn_lora lora;    /* of --lora; --full and --adapter have none                                      */
     char *lora_text; /* that its targets are in; owned                                             */
     const char *out;
-    json_t *record; /* {name: text} of all that the numbers depend on; owned                       */
+    int32_t rank, ranks; /* rank 0 reads and writes what is in out, and says what there is to say            */
+    json_t *record;      /* {name: text} of all that the numbers depend on; owned                       */
 } train_settings;
 
 tn_status train_settings_read(train_settings *s, const options *o, tn_error *err);
 void train_settings_free(train_settings *s);
+
+/* Which of how many ranks this is: each does accumulate batches of a step. */
+void train_settings_ranks(train_settings *s, int32_t rank, int32_t ranks);
 
 /* The shortest text that is this number, in buffer, which is returned. */
 const char *train_number(double value, char buffer[32]);
@@ -78,8 +82,8 @@ typedef struct train_log {
     size_t count;
 } train_log;
 
-/* Opens or makes DIR/trainer_log.jsonl. TN_E_USAGE: another process has it. And reads what is there up to `done` steps;
- * the rest is cut off. */
+/* Opens or makes DIR/trainer_log.jsonl; a log that is not opened keeps entries alone. TN_E_USAGE: another process has
+ * it. And reads what is there up to `done` steps; the rest is cut off. */
 tn_status train_log_open(train_log *log, const char *folder, tn_error *err);
 tn_status train_log_read(train_log *log, int64_t done, int64_t steps, tn_error *err);
 tn_status train_log_add(train_log *log, const train_entry *entry, tn_error *err);
@@ -111,6 +115,12 @@ tn_status train_checkpoint_finish(const tn_trainer *trainer, const train_setting
 
 /* ---- train_steps.c -------------------------------------------------------------------------------- */
 
+/* What a rank tells the others of a batch of its own. */
+typedef struct train_part {
+    double loss;
+    int64_t number, stop; /* its tokens, or what else there is to tell; the signal that asks it to stop */
+} train_part;
+
 typedef struct train_run {
     workspace w;
     train_settings s;
@@ -122,10 +132,15 @@ typedef struct train_run {
     int64_t steps, epoch_steps, warmup; /* warmup: steps                                              */
     int64_t begun, done;                /* steps before this process; steps made                                      */
     int64_t saved;                      /* the newest checkpoint; 0: none                                             */
+    train_part *parts;                  /* of all ranks; owned                                                */
+    int64_t stop;                       /* the signal that asked any rank to stop; 0: none                            */
     /* Of the steps of this process, and of those since the last line. */
     double seconds, told_seconds, told; /* told: when                                               */
     int64_t tokens, told_tokens;
 } train_run;
+
+/* What all ranks have come to is in t->parts; where one fails, or none but it has seen a failure, all do. */
+tn_status train_share(train_run *t, tn_status status, const train_part *own, tn_error *err);
 
 /* From the step t->done on to the last; or until a signal asks to stop, TN_E_CANCELLED, when all is saved. */
 tn_status train_steps(train_run *t, tn_error *err);

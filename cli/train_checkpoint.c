@@ -216,6 +216,8 @@ tn_status train_checkpoint_write(const tn_trainer *trainer, const train_settings
         status = save_result(trainer, s, part, err);
     if (status == TN_OK && (status = join(file, part, STATE, "", err)) == TN_OK)
         status = tn_trainer_save_state(trainer, file, err);
+    if (s->rank > 0)
+        return status;
     if (status == TN_OK && (status = join(file, part, TRAINING, "", err)) == TN_OK)
         status = write_training(s, id, file, step, steps, epoch, err);
     sync_folder(part);
@@ -264,6 +266,8 @@ tn_status train_checkpoint_finish(const tn_trainer *trainer, const train_setting
     tn_status status = join(part, s->out, "result", ".part", err);
     if (status == TN_OK)
         status = save_result(trainer, s, part, err);
+    if (s->rank > 0)
+        return status;
     if (status == TN_OK)
         status = move_files(part, s->out, false, err);
     if (status == TN_OK)

@@ -72,7 +72,7 @@ tn_status train_log_add(train_log *log, const train_entry *e, tn_error *err)
 {
     char epoch[32], loss[32], norm[32], rate[32];
     tn_status status = keep(log, e, err);
-    if (status != TN_OK)
+    if (status != TN_OK || !log->file)
         return status;
     fprintf(log->file, "{\"epoch\": %s, \"step\": %lld, ", train_number(e->epoch, epoch), (long long)e->step);
     if (isnan(e->eval))

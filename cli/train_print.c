@@ -33,7 +33,7 @@ void train_print_step(train_run *t, const train_entry *e)
 {
     double now = seconds_now(), passed = now - t->told;
     bool edge = e->step == t->begun + 1 || e->step == t->steps;
-    if (option_given(t->s.o, OPT_QUIET) ||
+    if (option_given(t->s.o, OPT_QUIET) || t->s.rank > 0 ||
         (!edge && passed < (isatty(STDOUT_FILENO) ? TELL_EVERY : TELL_EVERY_IN_FILE)))
         return;
     char step[64], loss[40], rate[40], norm[40], speed[40], left[48], time[32];
@@ -55,7 +55,7 @@ void train_print_eval(train_run *t, const train_entry *e)
 {
     char step[64], loss[48], perplexity[48];
     progress_clear(&t->w.progress);
-    if (option_given(t->s.o, OPT_QUIET))
+    if (option_given(t->s.o, OPT_QUIET) || t->s.rank > 0)
         return;
     snprintf(step, sizeof step, "step %lld/%lld", (long long)e->step, (long long)t->steps);
     snprintf(loss, sizeof loss, "eval loss %.4f", e->eval);

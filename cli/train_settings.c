@@ -184,7 +184,8 @@ tn_status train_settings_read(train_settings *s, const options *o, tn_error *err
                           .epochs = option_real(o, OPT_EPOCHS, 3),
                           .steps = option_integer(o, OPT_STEPS, 0),
                           .batch = option_integer(o, OPT_BATCH_ROWS, 1),
-                          .accumulate = option_integer(o, OPT_ACCUMULATE, 8),
+                          .ranks = 1,
+                          .accumulate = option_integer(o, OPT_ACCUMULATE, option_given(o, OPT_PARALLEL) ? 1 : 8),
                           .length = option_integer(o, OPT_LENGTH, 2048),
                           .save_every = option_integer(o, OPT_SAVE_EVERY, 100),
                           .seed = (uint64_t)option_integer(o, OPT_SEED, 0),
@@ -211,6 +212,14 @@ tn_status train_settings_read(train_settings *s, const options *o, tn_error *err
     if (status == TN_OK && json_lost())
         status = tn_fail(err, TN_E_MEMORY, "train", "out of memory; close other programs");
     return status;
+}
+
+void train_settings_ranks(train_settings *s, int32_t rank, int32_t ranks)
+{
+    s->rank = rank;
+    s->ranks = ranks;
+    s->accumulate *= ranks;
+    note_number(s, "accumulate", (double)s->accumulate);
 }
 
 void train_settings_free(train_settings *s)

@@ -32,6 +32,29 @@ static tn_status at_step(const train_run *t, int64_t step, tn_error *err)
     return tn_fail(err, why.code, why.where, "step %lld: %s; %s", (long long)step, why.message, from);
 }
 
+/* ---- ranks ----------------------------------------------------------------------------------------- */
+
+tn_status train_share(train_run *t, tn_status status, const train_part *own, tn_error *err)
+{
+    status = tn_ranks_share(t->w.model, status, own, t->parts, sizeof *own, err);
+    for (int32_t r = 0; status == TN_OK && r < t->s.ranks && t->stop == 0; r++)
+        t->stop = t->parts[r].stop;
+    return status;
+}
+
+/* Is any rank asked to stop? */
+static tn_status look_around(train_run *t, tn_status status, tn_error *err)
+{
+    return train_share(t, status, &(train_part){.stop = stop_asked()}, err);
+}
+
+/* This rank's batch of as many as there are ranks, from begin on; it may have none. */
+static const train_batch *take_own(train_rows *r, const train_settings *s, int64_t begin, int64_t end)
+{
+    int64_t own = least(begin + s->rank * s->batch, end);
+    return train_rows_take(r, own, least(own + s->batch, end));
+}
+
 /* ---- data that are held out ----------------------------------------------------------------------- */
 
 /* The mean over all of their labels. */
@@ -43,17 +66,18 @@ static tn_status evaluate(train_run *t, double *loss, tn_error *err)
     train_rows_turn(r, &in_order, 0);
     double divisor = (double)train_rows_labels(r, 0, r->count);
     *loss = 0;
-    for (int64_t at = 0; at < r->count && status == TN_OK; at += t->s.batch) {
+    for (int64_t at = 0; at < r->count && status == TN_OK && !t->stop; at += t->s.batch * t->s.ranks) {
         tn_train_loss own = {.size = sizeof own};
-        const train_batch *b = train_rows_take(r, at, least(at + t->s.batch, r->count));
+        const train_batch *b = take_own(r, &t->s, at, r->count);
         const tn_train_texts texts = texts_of(b, divisor);
         progress_update(&t->w.progress, "evaluation", at, r->count);
-        if (stop_asked())
-            return TN_E_CANCELLED;
-        status = tn_trainer_evaluate(t->trainer, &texts, &own, err);
-        *loss += own.loss;
+        if (b->texts > 0)
+            status = tn_trainer_evaluate(t->trainer, &texts, &own, err);
+        status = train_share(t, status, &(train_part){.loss = own.loss, .stop = stop_asked()}, err);
+        for (int32_t i = 0; status == TN_OK && i < t->s.ranks; i++)
+            *loss += t->parts[i].loss;
     }
-    return status;
+    return status == TN_OK && t->stop ? TN_E_CANCELLED : status;
 }
 
 /* Behind a step where that is to be done, unless the log has it. */
@@ -62,9 +86,13 @@ static tn_status evaluate_if_due(train_run *t, tn_error *err)
     train_entry e = {.step = t->done, .epoch = (double)t->done / (double)t->epoch_steps};
     const train_entry *last = t->log.count > 0 ? &t->log.entries[t->log.count - 1] : NULL;
     bool due = t->done > 0 && (t->done % t->s.save_every == 0 || t->done == t->steps);
-    if (!t->held.data || !due || (last && last->step == t->done && !isnan(last->eval)))
+    if (!t->held.data || !due)
         return TN_OK;
-    tn_status status = evaluate(t, &e.eval, err);
+    const train_part own = {.number = last && last->step == t->done && !isnan(last->eval)};
+    tn_status status = train_share(t, TN_OK, &own, err);
+    if (status != TN_OK || t->parts->number) /* rank 0 has the log                                          */
+        return status;
+    status = evaluate(t, &e.eval, err);
     if (status == TN_OK && !isfinite(e.eval))
         status = tn_fail(err, TN_E_VERIFY, "--eval", "the loss is no number");
     if (status == TN_OK)
@@ -82,18 +110,21 @@ static tn_status backward(train_run *t, int64_t begin, int64_t end, double *loss
     char label[48];
     snprintf(label, sizeof label, "step %lld/%lld", (long long)t->done + 1, (long long)t->steps);
     *loss = 0;
-    for (int64_t at = begin; at < end; at += t->s.batch) {
+    for (int64_t at = begin; at < end; at += t->s.batch * t->s.ranks) {
         tn_train_loss own = {.size = sizeof own};
-        const train_batch *b = train_rows_take(&t->rows, at, least(at + t->s.batch, end));
+        const train_batch *b = take_own(&t->rows, &t->s, at, end);
         const tn_train_texts texts = texts_of(b, divisor);
         progress_update(&t->w.progress, label, at - begin, end - begin);
         tn_status status = tn_trainer_backward(t->trainer, &texts, &own, err);
         workspace_notices(&t->w);
+        status = train_share(t, status, &(train_part){.loss = own.loss, .number = b->tokens}, err);
         if (status != TN_OK)
             return status;
-        *loss += own.loss;
-        t->tokens += b->tokens;
-        t->told_tokens += b->tokens;
+        for (int32_t i = 0; i < t->s.ranks; i++) {
+            *loss += t->parts[i].loss;
+            t->tokens += t->parts[i].number;
+            t->told_tokens += t->parts[i].number;
+        }
     }
     return isfinite(*loss) ? TN_OK
                            : tn_fail(err, TN_E_VERIFY, "train", "the loss is no number; a smaller --lr may help");
@@ -127,7 +158,8 @@ static tn_status save(train_run *t, tn_error *err)
 {
     if (t->saved == t->done)
         return TN_OK;
-    train_log_sync(&t->log); /* no checkpoint is ahead of it                                            */
+    if (t->log.file)
+        train_log_sync(&t->log); /* no checkpoint is ahead of it                                            */
     tn_status status = train_checkpoint_write(t->trainer, &t->s, &t->id, t->done, t->steps,
                                               (double)t->done / (double)t->epoch_steps, err);
     if (status == TN_OK)
@@ -137,19 +169,22 @@ static tn_status save(train_run *t, tn_error *err)
 
 tn_status train_steps(train_run *t, tn_error *err)
 {
+    const train_part nothing = {0};
     t->told = seconds_now();
     progress_start(&t->w.progress, t->s.o);
-    tn_status status = evaluate_if_due(t, err);
-    while (status == TN_OK && t->done < t->steps && !stop_asked()) {
+    tn_status status = look_around(t, TN_OK, err);
+    if (status == TN_OK && !t->stop)
+        status = train_share(t, evaluate_if_due(t, err), &nothing, err);
+    while (status == TN_OK && t->done < t->steps && !t->stop) {
         int64_t step = t->done + 1;
-        status = one_step(t, err);
-        if (status == TN_OK && (t->done % t->s.save_every == 0 || t->done == t->steps || stop_asked()))
-            status = save(t, err);
-        if (status == TN_OK)
-            status = stop_asked() ? TN_OK : evaluate_if_due(t, err);
+        status = look_around(t, one_step(t, err), err);
+        if (status == TN_OK && (t->done % t->s.save_every == 0 || t->done == t->steps || t->stop))
+            status = train_share(t, save(t, err), &nothing, err);
+        if (status == TN_OK && !t->stop)
+            status = train_share(t, evaluate_if_due(t, err), &nothing, err);
         if (status != TN_OK && status != TN_E_CANCELLED)
             at_step(t, step, err);
     }
     progress_clear(&t->w.progress);
-    return status == TN_OK && (t->done < t->steps || stop_asked()) ? TN_E_CANCELLED : status;
+    return status == TN_OK && (t->done < t->steps || t->stop) ? TN_E_CANCELLED : status;
 }

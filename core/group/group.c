@@ -299,3 +299,12 @@ tn_status group_agree(group *g, tn_status status, tn_error *err)
     free(all);
     return exchanged != TN_OK ? exchanged : status;
 }
+
+tn_status group_settle(group *g, tn_status status, tn_error *err)
+{
+    char here = 0;
+    if (g->failed)
+        return status != TN_OK ? status : tn_fail(err, TN_E_KERNEL, "parallel", "ranks did not answer before");
+    tn_status told = group_tell(g, &here, 1, true, status == TN_OK ? err : NULL);
+    return told == TN_OK ? group_agree(g, status, err) : status == TN_OK ? told : status;
+}

@@ -69,4 +69,7 @@ tn_status group_exchange(group *g, const void *own, size_t size, void *all, tn_e
  * with its error, which then names it. */
 tn_status group_agree(group *g, tn_status status, tn_error *err);
 
+/* The same where rank 0 may have worked for longer than the others: they wait for as long as it lives. */
+tn_status group_settle(group *g, tn_status status, tn_error *err);
+
 #endif

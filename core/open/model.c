@@ -215,8 +215,9 @@ static void fill_info(tn_model *m)
     m->info.weight_bytes = shards_bytes(m->weights);
     m->info.relaid_bytes = shards_kept_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
-    m->info.rank = m->group ? m->group->end.rank : 0;
-    m->info.ranks = m->group ? m->group->end.ranks : 1;
+    const group *ranks = parallel_ranks(m);
+    m->info.rank = ranks ? ranks->end.rank : 0;
+    m->info.ranks = ranks ? ranks->end.ranks : 1;
 }
 
 /* A config.json of fewer layers, or of another model, would otherwise go unseen. */
@@ -404,7 +405,7 @@ static tn_model *open_model(const char *folder, const char *text, const tn_model
         status = open_parts(m, text ? text : folder, &defaults, &local);
     if (status == TN_OK)
         status = parallel_count(m, &local);
-    status = parallel_agree(m, model_files_check(m, status, &local), &local);
+    status = parallel_meet(m, model_files_check(m, status, &local), &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
         bool config = m->folder && !text && !strcmp(local.where, "config.json");
@@ -454,7 +455,7 @@ void tn_model_close(tn_model *m)
     peft_close(m->adapter);
     lacks_free(&m->lacks);
     config_close(m->config);
-    group_close(m->group);
+    group_close(parallel_ranks(m));
     lockfile_close(m->lock);
     free(m->eos);
     generation_free(m);
@@ -469,10 +470,11 @@ tn_status tn_model_get_info(const tn_model *model, tn_model_info *info)
         return TN_E_USAGE;
     tn_model_info own = model->info;
     own.packed_bytes = model->target.packed_bytes;
-    if (model->group) {
-        own.messages = model->group->messages;
-        own.message_bytes = model->group->given;
-        own.message_seconds = model->group->seconds;
+    const group *ranks = parallel_ranks(model);
+    if (ranks) {
+        own.messages = ranks->messages;
+        own.message_bytes = ranks->given;
+        own.message_seconds = ranks->seconds;
     }
     return structs_give(info, &own, sizeof own, "tn_model_info", NULL);
 }

@@ -27,20 +27,21 @@ struct tn_model {
     bool base;        /* config.json names the class without a head                               */
     void *arch_state; /* what models_build returned                                               */
     tn_dtype dtype;
-    tn_dtype narrow;       /* of its products, where that is another ("mixed"); TN_DTYPE_NONE           */
-    bool borrowed;         /* there is no folder: tn_model_borrow                                   */
-    build_lacks lacks;     /* of one that is                                                        */
-    int64_t sessions_made; /* of a parallel model, so far                                             */
-    bool dequantise;       /* quantised weights are copied as values                                  */
-    bool following;        /* in tn_follow                                                            */
-    struct group *group;   /* the ranks that it is cut over, or NULL (parallel.h)                     */
-    bool by_layers;        /* ... which have whole layers each, or in stages (group.h), or            */
-    bool by_sums;          /* ... parts of what they add up,                                          */
-    bool by_experts;       /* ... experts whole                                                       */
-    peft_adapter *adapter; /* around its products, or NULL                                           */
-    lockfile *lock;        /* that its files are compared with, or NULL                              */
-    locked_work loading;   /* ... while it is opened                                                */
-    build_copies copies;   /* tensors that could not be used where they are mapped                  */
+    tn_dtype narrow;        /* of its products, where that is another ("mixed"); TN_DTYPE_NONE           */
+    bool borrowed;          /* there is no folder: tn_model_borrow                                   */
+    build_lacks lacks;      /* of one that is                                                        */
+    int64_t sessions_made;  /* of a parallel model, so far                                             */
+    bool dequantise;        /* quantised weights are copied as values                                  */
+    bool following;         /* in tn_follow                                                            */
+    struct group *group;    /* the ranks that it is cut over, or NULL (parallel.h)                     */
+    struct group *replicas; /* ranks that train it, each with all of it, or NULL                     */
+    bool by_layers;         /* ... which have whole layers each, or in stages (group.h), or            */
+    bool by_sums;           /* ... parts of what they add up,                                          */
+    bool by_experts;        /* ... experts whole                                                       */
+    peft_adapter *adapter;  /* around its products, or NULL                                           */
+    lockfile *lock;         /* that its files are compared with, or NULL                              */
+    locked_work loading;    /* ... while it is opened                                                */
+    build_copies copies;    /* tensors that could not be used where they are mapped                  */
     tn_model_info info;
     int64_t *eos, eos_count; /* tokens that end a text; owned                                     */
     tn_sampling sampling;    /* of generation_config.json                                        */

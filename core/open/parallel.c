@@ -1,6 +1,8 @@
 /* A model that is cut over ranks: opening the group, are all alike, and what rank 0 tells the others. */
 #include "open/parallel.h"
 
+#include <tenon/parallel.h>
+
 #include "base/hash.h"
 #include "base/structs.h"
 #include "device/hoststate.h"
@@ -15,9 +17,9 @@
 
 enum { PATIENCE = 60, MOST_RANKS = 4096 };
 
-typedef enum way { WAY_NONE, WAY_TENSOR, WAY_SUMS, WAY_EXPERTS, WAY_PIPELINE, WAYS } way;
+typedef enum way { WAY_NONE, WAY_TENSOR, WAY_SUMS, WAY_EXPERTS, WAY_PIPELINE, WAY_REPLICAS, WAYS } way;
 
-static const char *const way_names[WAYS] = {NULL, "tensor", "sums", "experts", "pipeline"};
+static const char *const way_names[WAYS] = {NULL, "tensor", "sums", "experts", "pipeline", "replicas"};
 
 /* What tn_model_options.parallel says. */
 typedef struct asked {
@@ -54,7 +56,7 @@ static asked parse(const char *text)
     if (a.staged && a.ranks && *text == ',') {
         a.how = parse_one(text + 1, &a.each, &text);
         a.ranks *= a.each;
-        if (a.how == WAY_PIPELINE || a.ranks < 1 || a.ranks > MOST_RANKS)
+        if (a.how == WAY_PIPELINE || a.how == WAY_REPLICAS || a.ranks < 1 || a.ranks > MOST_RANKS)
             a.how = WAY_NONE;
     }
     if (*text)
@@ -64,15 +66,22 @@ static asked parse(const char *text)
 
 tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_error *err)
 {
-    if (parse(options->parallel).how == WAY_NONE)
+    way how = parse(options->parallel).how;
+    if (how == WAY_NONE)
         return tn_fail(err, TN_E_USAGE, "parallel",
                        "'%.64s' is no way to cut a model; give tensor, sums, experts or pipeline, tensor=N for N "
-                       "ranks, or pipeline=2,tensor=4 for stages of four",
-                       options->parallel);
+                       "ranks, or pipeline=2,tensor=4 for stages of four%s",
+                       options->parallel, options->training ? "; or replicas to train it" : "");
+    if (how == WAY_REPLICAS && !options->training)
+        return tn_fail(err, TN_E_USAGE, "parallel",
+                       "replicas are for training; give tensor, sums, experts or pipeline");
     const char *what = borrowed                            ? "a borrowed model"
+                       : how == WAY_REPLICAS               ? NULL
                        : options->training                 ? "training"
                        : options->adapter || options->lora ? "a model with an adapter"
                                                            : NULL;
+    if (what && options->training && !borrowed)
+        return tn_fail(err, TN_E_USAGE, "parallel", "training is not cut over ranks; give replicas");
     return what ? tn_fail(err, TN_E_USAGE, "parallel", "%s is not cut over ranks", what) : TN_OK;
 }
 
@@ -112,21 +121,54 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
     m->by_sums = a.how == WAY_SUMS || m->by_experts;
     if (m->by_layers && !end.pass)
         return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which a pipeline wants; use tensor");
+    if (a.how == WAY_REPLICAS) {
+        m->replicas = m->group;
+        m->group = NULL;
+    }
+    if (m->replicas && !end.pass)
+        return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which replicas want");
     if (a.ranks && a.ranks != end.ranks)
         return tn_fail(err, TN_E_USAGE, "parallel", "%s asks for %lld ranks, %d were started", options->parallel,
                        (long long)a.ranks, (int)end.ranks);
     if (!a.ranks && end.ranks == 1)
         return tn_fail(err, TN_E_USAGE, "parallel",
-                       "there is one process; start several, as with mpirun -n 2, or give tensor=1");
+                       "there is one process; start several, as with mpirun -n 2, or give %s=1", way_names[a.how]);
     if (options->device && strcmp(options->device, "auto") != 0 && strncmp(options->device, "cpu", 3) != 0)
         return tn_fail(err, TN_E_USAGE, "parallel", "device %s does not compute with other ranks; use cpu",
                        options->device);
     return a.staged && a.how != WAY_PIPELINE ? group_divide(m->group, (int32_t)a.each, err) : TN_OK;
 }
 
+group *parallel_ranks(const tn_model *m)
+{
+    return m->group ? m->group : m->replicas;
+}
+
 tn_status parallel_agree(const tn_model *m, tn_status status, tn_error *err)
 {
-    return m->group && !m->group->failed ? group_agree(m->group, status, err) : status;
+    return m->replicas ? status : parallel_meet(m, status, err);
+}
+
+tn_status parallel_meet(const tn_model *m, tn_status status, tn_error *err)
+{
+    group *g = parallel_ranks(m);
+    return g && !g->failed ? group_agree(g, status, err) : status;
+}
+
+tn_status tn_ranks_share(tn_model *model, tn_status status, const void *own, void *all, int64_t bytes, tn_error *err)
+{
+    if (!model || bytes < 0 || (bytes > 0 && (!own || !all)))
+        return tn_fail(err, TN_E_USAGE, "tn_ranks_share", "model, own or all is NULL, or bytes are negative");
+    if (model->group)
+        return parallel_refuse(model, "what ranks share", err);
+    group *g = model->replicas;
+    if (g)
+        status = group_settle(g, status, err);
+    if (status == TN_OK && g && bytes > 0)
+        return group_exchange(g, own, (size_t)bytes, all, err);
+    if (status == TN_OK && bytes > 0)
+        memcpy(all, own, (size_t)bytes);
+    return status;
 }
 
 tn_status parallel_tell(const tn_model *m, const parallel_order *order, const void *bytes, tn_error *err)
@@ -324,7 +366,7 @@ void parallel_work(const tn_model *m, int64_t tokens, double *bytes, double *ope
 
 /* ---- are all alike? ----------------------------------------------------------------------------------- */
 
-enum { FACT_VERSION, FACT_SETS, FACT_CONFIG, FACT_TENSORS, FACT_OPTIONS, FACT_KERNELS, FACTS };
+enum { FACT_VERSION, FACT_SETS, FACT_CONFIG, FACT_TENSORS, FACT_ADAPTER, FACT_OPTIONS, FACT_KERNELS, FACTS };
 
 typedef struct facts {
     uint64_t of[FACTS];
@@ -357,14 +399,25 @@ static uint64_t hash_tensors(const tn_model *m)
     return hash;
 }
 
+static uint64_t hash_adapter(const tn_model *m)
+{
+    uint64_t hash = HASH_START;
+    for (size_t i = 0; m->adapter && i < m->adapter->count; i++) {
+        const tn_tensor *t = &m->adapter->tensors[i];
+        hash = hash_bytes(hash, t->data, tn_dtype_bytes(t->dtype, tn_tensor_count(t)));
+    }
+    return hash;
+}
+
 /* Who computes what every rank computes whole; a kernel may decline a part of one size and take that of another. */
-static uint64_t hash_kernels(const graph *g)
+static uint64_t hash_kernels(const graph *g, bool all)
 {
     uint64_t hash = HASH_START;
     char digest[PLUGINS_SHA256];
     for (size_t i = 0; i < g->site_count; i++) {
         const graph_site *s = g->sites[i];
-        if (s->cut.group || s->by_parts || s->staged || s->site.op == TN_OP_ATTENTION || s->site.op == TN_OP_ROPE)
+        bool whole = s->site.op != TN_OP_ATTENTION && s->site.op != TN_OP_ROPE;
+        if (s->cut.group || s->by_parts || s->staged || (!whole && !all))
             continue;
         bool known = s->bound.impl && s->bound.file && plugins_sha256(s->bound.file, digest);
         hash = hash_text(hash, s->site.path);
@@ -376,28 +429,30 @@ static uint64_t hash_kernels(const graph *g)
 
 tn_status parallel_alike(const tn_model *m, tn_error *err)
 {
-    static const char *const what[FACTS] = {"another version of tenon",
-                                            "other instruction sets; set TENON_CPU to what all have",
-                                            "another config.json",
-                                            "other tensors in the checkpoint",
-                                            "another dtype or lock, or other options",
-                                            "other kernels at its sites"};
-    const group *g = m->group;
-    facts own = {.of = {hash_text(HASH_START, TN_VERSION), tn_cpu_flags(), config_hash(m->config), hash_tensors(m),
-                        ((uint64_t)m->dtype << 1 | m->dequantise) ^ (m->lock ? m->lock->hash : 0),
-                        hash_kernels(m->target.graph)}};
+    static const char *const what[FACTS] = {
+        "another version of tenon",  "other instruction sets; set TENON_CPU to what all have",
+        "another config.json",       "other tensors in the checkpoint",
+        "another adapter",           "another dtype or lock, or other options",
+        "other kernels at its sites"};
+    group *g = parallel_ranks(m);
+    facts own = {
+        .of = {hash_text(HASH_START, TN_VERSION), tn_cpu_flags(), config_hash(m->config), hash_tensors(m),
+               hash_adapter(m),
+               ((uint64_t)m->narrow << 9 | (uint64_t)m->dtype << 1 | m->dequantise) ^ (m->lock ? m->lock->hash : 0),
+               hash_kernels(m->target.graph, m->replicas)}};
     facts *all = calloc((size_t)g->end.ranks, sizeof *all);
     if (!all)
         return tn_fail(err, TN_E_MEMORY, "parallel", "out of memory");
     gethostname(own.host, sizeof own.host - 1);
-    tn_status status = group_exchange(m->group, &own, sizeof own, all, err);
+    tn_status status = group_exchange(g, &own, sizeof own, all, err);
     for (int32_t r = 1; r < g->end.ranks && status == TN_OK; r++)
         for (int f = 0; f < FACTS && status == TN_OK; f++)
             if (all[r].of[f] != all[0].of[f]) {
                 all[r].host[sizeof own.host - 1] = all[0].host[sizeof own.host - 1] = '\0';
                 status =
-                    tn_fail(err, f == FACT_CONFIG || f == FACT_TENSORS ? TN_E_INPUT : TN_E_KERNEL, "parallel",
-                            "rank %d on %s is not like rank 0 on %s: %s", (int)r, all[r].host, all[0].host, what[f]);
+                    tn_fail(err, f == FACT_CONFIG || f == FACT_TENSORS || f == FACT_ADAPTER ? TN_E_INPUT : TN_E_KERNEL,
+                            "parallel", "rank %d on %s is not like rank 0 on %s: %s", (int)r, all[r].host, all[0].host,
+                            what[f]);
             }
     free(all);
     return status;

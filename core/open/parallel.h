@@ -11,8 +11,12 @@ tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_erro
 /* This process's end of the group that options ask for, or nothing. */
 tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *err);
 
-/* group_agree, or status where the model is not parallel. */
+/* The ranks that it is cut over, or that train it; NULL: this process alone has it. */
+group *parallel_ranks(const tn_model *m);
+
+/* group_agree of the ranks that it is cut over, or (meet) of any; or status where there are none. */
 tn_status parallel_agree(const tn_model *m, tn_status status, tn_error *err);
+tn_status parallel_meet(const tn_model *m, tn_status status, tn_error *err);
 
 typedef enum parallel_kind {
     ORDER_END,

@@ -15,6 +15,12 @@ typedef struct optimiser {
     int64_t drawn; /* backward calls in which an adapter dropped something                         */
 } optimiser;
 
+/* Those of a block, in o's first or second. */
+static inline void *optimiser_moment(float *of, const train_params *params, const train_block *b)
+{
+    return (char *)(of + (b->of->sums - params->sums)) + (size_t)b->first * tn_dtype_size(b->of->dtype);
+}
+
 /* Zero moments, where there are none yet. */
 tn_status optimiser_open(optimiser *o, const train_params *params, tn_error *err);
 void optimiser_close(optimiser *o);

@@ -66,6 +66,12 @@ static void params_drop_shared(train_params *p)
 }
 
 static train_param *find(const train_params *p, const char *address);
+static const char *widen(const train_params *p, const char *data);
+
+static size_t sums_bytes(const train_param *p)
+{
+    return (size_t)params_count(p) * sizeof(float);
+}
 
 /* Factors that experts share have the name of the first one's. */
 static void name_factors(train_params *p)
@@ -102,6 +108,66 @@ static tn_status find_twins(train_params *p, tn_error *err)
     return TN_OK;
 }
 
+/* A product's matrix is given its gradient once in a call, and nothing is kept for it beside its sums. Whatever else
+ * reads parameters may do so for each text, each token, or each piece of the rows; what is narrow is not worth a
+ * thought (AltUp asks its routers twice). */
+static void count_readers(const train_params *p, const tn_site *site, int64_t vocab, int *readers)
+{
+    bool head = graph_is_wide(site) || site->dim[TN_DIM_OUT] == vocab;
+    bool narrow = site->dim[TN_DIM_OUT] < 16;
+    bool once = (site->op == TN_OP_LINEAR && !head && !narrow) || site->op == TN_OP_MOE_EXPERTS;
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t k = 0; k < site->param[role].count; k++) {
+            const train_param *of = find(p, widen(p, site->param[role].tensors[k].data));
+            if (of)
+                readers[of - p->at] += once ? 1 : 2;
+        }
+}
+
+static tn_status find_apart(train_params *p, int64_t vocab, tn_error *err)
+{
+    const graph *g = p->graph;
+    int *readers = calloc(p->count + 1, sizeof *readers);
+    if (!readers)
+        return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", p->count);
+    for (size_t i = 0; i < g->site_count; i++)
+        if (!g->sites[i]->part[0] && !g->sites[i]->part[1])
+            count_readers(p, &g->sites[i]->site, vocab, readers);
+    for (size_t i = 0; i < g->step_count; i++)
+        count_readers(p, &g->steps[i]->site, vocab, readers);
+    for (size_t i = 0; i < p->count; i++) {
+        p->at[i].apart = p->group || p->adapter || readers[i] != 1;
+        p->fresh_bytes += p->at[i].apart ? sums_bytes(&p->at[i]) : 0;
+    }
+    free(readers);
+    return TN_OK;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    train_param *const *x = a, *const *y = b;
+    return (*x)->number < (*y)->number ? -1 : 1;
+}
+
+/* Where parameters lie in memory differs from process to process; their numbers do not. */
+static tn_status make_blocks(train_params *p, tn_error *err)
+{
+    size_t most = p->count + p->bytes / sizeof(float) / TRAIN_BLOCK;
+    train_param **order = calloc(p->count + 1, sizeof *order);
+    p->blocks = calloc(most + 1, sizeof *p->blocks);
+    for (size_t i = 0; order && i < p->count; i++)
+        order[i] = &p->at[i];
+    if (order)
+        qsort(order, p->count, sizeof *order, by_number);
+    for (size_t i = 0; order && p->blocks && i < p->count; i++)
+        for (int64_t at = 0, all = params_count(order[i]); at < all; at += TRAIN_BLOCK)
+            p->blocks[p->block_count++] = (train_block){order[i], at, all - at < TRAIN_BLOCK ? all - at : TRAIN_BLOCK};
+    bool made = order && p->blocks;
+    free(order);
+    p->own_end = p->block_count;
+    return made ? TN_OK : tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", p->count);
+}
+
 tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
 {
     const peft_adapter *adapter = model->adapter;
@@ -109,30 +175,41 @@ tn_status params_open(train_params *p, const tn_model *model, tn_error *err)
     *p = (train_params){.weights = model->weights,
                         .adapter = adapter,
                         .graph = model->target.graph,
+                        .group = model->replicas,
                         .at = calloc(count + 1, sizeof *p->at)};
     if (!p->at)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for %zu parameters", count);
-    for (size_t i = 0; i < count; i++)
-        p->count += adapter ? param_of_adapter(&adapter->tensors[i], &p->at[p->count])
-                            : param_of(model->weights, i, model->dtype, &p->at[p->count]);
+    for (size_t i = 0; i < count; i++) {
+        train_param *next = &p->at[p->count];
+        p->count +=
+            adapter ? param_of_adapter(&adapter->tensors[i], next) : param_of(model->weights, i, model->dtype, next);
+        next->number = i;
+    }
     qsort(p->at, p->count, sizeof *p->at, by_address);
     params_drop_shared(p);
     name_factors(p);
     for (size_t i = 0; i < p->count; i++)
         p->bytes += p->at[i].bytes / tn_dtype_size(p->at[i].dtype) * sizeof(float);
     p->sums = reserved_new(p->bytes + 1);
-    if (!p->sums)
+    p->fresh = reserved_new(p->bytes + 1);
+    if (!p->sums || !p->fresh)
         return tn_fail(err, TN_E_MEMORY, "gradients", "out of memory for gradients of %zu bytes", p->bytes);
     for (size_t i = 0; i < p->count; i++) {
         p->at[i].sums = p->sums + at;
+        p->at[i].fresh = p->fresh + at;
         at += (size_t)params_count(&p->at[i]);
     }
-    return find_twins(p, err);
+    tn_status status = find_twins(p, err);
+    if (status == TN_OK)
+        status = find_apart(p, model->flow->shape(model->arch_state)->vocab, err);
+    return status == TN_OK ? make_blocks(p, err) : status;
 }
 
 void params_close(train_params *p)
 {
     reserved_free(p->sums, p->bytes + 1);
+    reserved_free(p->fresh, p->bytes + 1);
+    free(p->blocks);
     free(p->twins);
     free(p->at);
     *p = (train_params){0};
@@ -151,18 +228,43 @@ void params_zero(void *to, size_t bytes)
     tn_parallel_for((int64_t)bytes, 1 << 18, zero_bytes, to);
 }
 
-static size_t sums_bytes(const train_param *p)
+static void clear_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    return (size_t)params_count(p) * sizeof(float);
+    const train_params *p = ctx;
+    (void)thread;
+    for (const train_block *b = p->blocks + p->own + begin; b < p->blocks + p->own + end; b++)
+        if (b->of->read)
+            memset(b->of->sums + b->first, 0, (size_t)b->count * sizeof(float));
 }
 
 void params_clear(train_params *p)
 {
-    for (size_t i = 0; i < p->count; i++) {
-        if (p->at[i].read)
-            params_zero(p->at[i].sums, sums_bytes(&p->at[i]));
-        p->at[i].read = false;
+    tn_parallel_for((int64_t)(p->own_end - p->own), 1, clear_blocks, p);
+    for (size_t i = 0; i < p->count; i++)
+        p->at[i].read = p->at[i].now = false;
+    p->calls = 0;
+}
+
+static void add_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const train_params *p = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const train_block *b = &p->blocks[i];
+        float *to = b->of->sums + b->first;
+        const float *from = b->of->fresh + b->first;
+        for (int64_t k = 0; b->of->now && k < b->count; k++)
+            to[k] += from[k];
     }
+}
+
+void params_add(train_params *p)
+{
+    if (p->calls++ == 0)
+        return;
+    tn_parallel_for((int64_t)p->block_count, 1, add_blocks, p);
+    for (size_t i = 0; i < p->count; i++)
+        p->at[i].now = false;
 }
 
 /* The parameter that an address lies in. */
@@ -249,10 +351,14 @@ float *params_find(void *ctx, const tn_tensor *t)
     train_param *p = find(all, data);
     if (!p || (p->dtype != t->dtype && data == t->data))
         return NULL;
-    if (!p->met)
+    bool fresh = all->group || (all->calls > 0 && (p->apart || all->many));
+    if (!p->met && !all->group)
         params_zero(p->sums, sums_bytes(p));
+    if (fresh && !p->now)
+        params_zero(p->fresh, sums_bytes(p));
+    p->now |= fresh;
     p->read = p->met = true;
-    return p->sums + (data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
+    return (fresh ? p->fresh : p->sums) + (data - p->data) / (ptrdiff_t)tn_dtype_size(p->dtype);
 }
 
 /* As the adapter's file calls it. */

@@ -12,12 +12,25 @@ typedef struct train_param {
     tn_dtype dtype;
     const graph_twin *twin; /* what products read in its place, or NULL                              */
     float *sums;            /* an element for each of data                                                   */
+    float *fresh;           /* the same, of one call                                                             */
     bool read;              /* backward asked for it                                                         */
+    bool now;               /* ... in the call at hand, for fresh                                             */
+    bool apart;             /* in one call it may come several times                                            */
+    size_t number;          /* its place among the tensors of the checkpoint, or of the adapter                  */
     bool met;               /* it did so once                                                                */
     bool decays;            /* it is no bias, and of no norm                                                 */
     bool moved;             /* a step has changed it, so that it has moments                                  */
 } train_param;
 
+/* Gradients, moments and steps go by blocks of one parameter's elements. */
+enum { TRAIN_BLOCK = 1 << 14 };
+typedef struct train_block {
+    train_param *of;
+    int64_t first, count;
+} train_block;
+
+/* What one call makes of a parameter is added up by itself, and then to what the calls before made, so that it does not
+ * matter whose calls these were. Over ranks (group) each has the sums, and takes the steps, of blocks of its own. */
 typedef struct train_params {
     const shards *weights;
     const peft_adapter *adapter; /* they are its tensors, and the model's are frozen; or NULL                     */
@@ -26,13 +39,21 @@ typedef struct train_params {
     const graph *graph;
     const graph_twin **twins; /* of the graph, those that are read, by the address of what is narrow       */
     size_t twin_count;
-    float *sums;
-    size_t bytes; /* of sums                                                                     */
+    float *sums, *fresh;
+    size_t bytes, fresh_bytes;        /* of either; of fresh, what may be used                                 */
+    train_block *blocks;              /* by number                                                              */
+    size_t block_count, own, own_end; /* of all; those that are stepped here                         */
+    int64_t calls;                    /* since params_clear                                           */
+    bool many;                        /* the call at hand has more tokens than a site is given at once */
+    struct group *group;              /* or NULL                                                      */
 } train_params;
 
 tn_status params_open(train_params *p, const tn_model *model, tn_error *err);
 void params_close(train_params *p);
 void params_clear(train_params *p);
+
+/* Behind a call of backward: what it made is added to the sums. */
+void params_add(train_params *p);
 
 /* In threads. */
 void params_zero(void *to, size_t bytes);

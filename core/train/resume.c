@@ -4,6 +4,8 @@
  * its "value.NAME" has no elements. */
 #include "train/resume.h"
 
+#include "train/replicas.h"
+
 #include "base/tensor.h"
 
 #include <stdio.h>
@@ -34,7 +36,7 @@ static tn_status add(tn_named_tensor *to, char **name, int kind, const train_par
     return TN_OK;
 }
 
-tn_status resume_save(const train_params *params, const optimiser *o, const char *file, tn_error *err)
+static tn_status write_state(const train_params *params, const optimiser *o, const char *file, tn_error *err)
 {
     size_t count = 0;
     int64_t steps[2] = {o->steps, o->drawn};
@@ -57,6 +59,15 @@ tn_status resume_save(const train_params *params, const optimiser *o, const char
     free(names);
     free(tensors);
     return status;
+}
+
+tn_status resume_save(const train_params *params, const optimiser *o, const char *file, tn_error *err)
+{
+    tn_status status = replicas_collect(params, o, err);
+    if (status == TN_OK && replicas_writes(params))
+        status = write_state(params, o, file, err);
+    replicas_forget(params, o);
+    return replicas_agree(params, status, err);
 }
 
 /* ---- loading ---------------------------------------------------------------------------------------- */
@@ -151,7 +162,7 @@ static void take(train_param *p, const train_params *params, const optimiser *o,
     memcpy(o->second + at, f->of[SECOND].data, bytes);
 }
 
-tn_status resume_load(train_params *params, optimiser *o, const tn_model *model, const char *file, tn_error *err)
+static tn_status read_state(train_params *params, optimiser *o, const tn_model *model, const char *file, tn_error *err)
 {
     int64_t steps[2] = {0};
     size_t count = 1;
@@ -184,4 +195,11 @@ tn_status resume_load(train_params *params, optimiser *o, const tn_model *model,
     free(all);
     tn_safetensors_close(state);
     return status;
+}
+
+tn_status resume_load(train_params *params, optimiser *o, const tn_model *model, const char *file, tn_error *err)
+{
+    tn_status status = replicas_writes(params) ? read_state(params, o, model, file, err) : TN_OK;
+    status = replicas_agree(params, status, err);
+    return status == TN_OK ? replicas_deal(params, o, model, err) : status;
 }

@@ -5,8 +5,11 @@
 #include "train/merge.h"
 
 #include "base/convert.h"
+#include "base/structs.h"
 #include "base/tensor.h"
 #include "checkpoint/folder_copy.h"
+
+#include <tenon/train.h>
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -162,4 +165,11 @@ tn_status save_model(const tn_model *model, bool merges, const char *out, tn_err
     free(s.turned);
     free(s.tensors);
     return status;
+}
+
+tn_status tn_model_merge(tn_model *model, const char *folder, tn_error *err)
+{
+    if (!model || !folder)
+        return structs_missing(model ? "folder" : "model", err);
+    return model_files_check(model, save_model(model, true, folder, err), err);
 }

@@ -1,5 +1,6 @@
 /* A forward over texts, their loss, and the way back. */
-#include "train/optimiser.h"
+#include "open/parallel.h"
+#include "train/replicas.h"
 #include "train/router_loss.h"
 #include "train/save.h"
 #include "train/resume.h"
@@ -50,6 +51,7 @@ static tn_status open_parts(tn_trainer *t, tn_keep keep, tn_error *err)
     tn_status status = walk_open(&t->walk, t->model, keep, err);
     if (status == TN_OK)
         status = params_open(&t->params, t->model, err);
+    replicas_open(&t->params);
     if (status == TN_OK) /* as many addresses as there is memory: what is used of them is what the texts need      */
         status = tape_open(&t->tape, &t->arena, device, memory_of_machine((size_t)16 << 30),
                            (tape_sums){params_find, &t->params}, err);
@@ -86,7 +88,7 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
         taken =
             tn_fail(err, TN_E_USAGE, "max_tokens", "is %lld; pass a positive number", (long long)options.max_tokens);
     if (taken == TN_OK && model->group)
-        taken = tn_fail(err, TN_E_USAGE, "parallel", "training is not cut over ranks");
+        taken = tn_fail(err, TN_E_USAGE, "parallel", "training is not cut over ranks; give replicas");
     if (taken == TN_OK && (options.precision < TN_PRECISION_AUTO || options.precision > TN_PRECISION_PURE))
         taken = tn_fail(err, TN_E_USAGE, "precision", "is %d; there is none of that number", (int)options.precision);
     if (taken == TN_OK && (options.keep < TN_KEEP_AUTO || options.keep > TN_KEEP_LAYERS))
@@ -116,6 +118,9 @@ tn_trainer *tn_trainer_open(tn_model *model, const tn_train_options *given, tn_e
         : model->borrowed ? tn_fail(err, TN_E_USAGE, model->folder, "its weights are the program's, which trains them")
         : t->shape->no_head ? tn_fail(err, TN_E_USAGE, model->folder, "has no head, so it gives no loss")
                             : open_parts(t, options.keep, err);
+    status = parallel_meet(model, status, err);
+    if (status == TN_OK && model->replicas)
+        status = parallel_alike(model, err);
     if (status == TN_OK) {
         round_factors(model, options.precision != TN_PRECISION_PURE && model->dtype != TN_F32);
         guest_watch_open(&t->watch, model->target.device, model->target.graph);
@@ -154,6 +159,8 @@ tn_status tn_trainer_gradient(const tn_trainer *t, const char *name, tn_tensor *
 {
     if (!t || !name || !gradient)
         return tn_fail(err, TN_E_USAGE, "tn_trainer_gradient", "trainer, name or gradient is NULL");
+    if (t->params.group)
+        return tn_fail(err, TN_E_USAGE, "tn_trainer_gradient", "ranks have parts of gradients");
     return params_gradient(&t->params, name, gradient, err);
 }
 
@@ -162,7 +169,7 @@ tn_status tn_trainer_gradient(const tn_trainer *t, const char *name, tn_tensor *
 static tn_status check_texts(const tn_trainer *t, const tn_train_texts *texts, int64_t *tokens, tn_error *err)
 {
     *tokens = 0;
-    if (!texts->ids || !texts->labels || !texts->lengths || texts->count < 1)
+    if (!texts->ids || !texts->labels || !texts->lengths || texts->count < (t->params.group ? 0 : 1))
         return tn_fail(err, TN_E_USAGE, "tn_trainer_backward",
                        "no texts; pass ids, labels and lengths of at least one");
     for (int64_t i = 0; i < texts->count; i++) {
@@ -327,14 +334,18 @@ static tn_status check_calls(tn_trainer *t, const tn_train_texts *texts, int64_t
     return model_check_calls(t->model, 1, tokens, longest, err);
 }
 
-/* What an adapter drops in this call; 0: nothing. */
-static uint64_t noise_of(tn_trainer *t)
+static bool drops(const tn_trainer *t)
 {
-    const peft_adapter *a = t->model->adapter;
-    if (!a || a->config.dropout == 0)
+    return t->model->adapter && t->model->adapter->config.dropout != 0;
+}
+
+/* What an adapter drops in this call, of several ranks in as many as they are; 0: nothing. */
+static uint64_t noise_of(const tn_trainer *t)
+{
+    if (!drops(t))
         return 0;
-    random_state r = {a->config.seed};
-    r.state = random_bits(&r) + (uint64_t)++t->optimiser.drawn;
+    random_state r = {t->model->adapter->config.seed};
+    r.state = random_bits(&r) + (uint64_t)(t->optimiser.drawn + 1 + t->model->info.rank);
     return random_bits(&r) | 1;
 }
 
@@ -344,7 +355,7 @@ static size_t budget_of(const tn_trainer *t)
 {
     size_t free_bytes = memory_available(memory_of_machine((size_t)16 << 30)) / 10 * 9 + t->arena.peak + t->met;
     size_t arrays = 1 + (t->optimiser.steps == 0 ? 2 : 0);
-    size_t taken = arrays * t->params.bytes, largest = 0;
+    size_t taken = arrays * t->params.bytes / (size_t)t->model->info.ranks + t->params.fresh_bytes, largest = 0;
     for (size_t i = 0; i < t->params.count; i++)
         largest = t->params.at[i].bytes > largest ? t->params.at[i].bytes : largest;
     taken += largest + 2 * (size_t)HEAD_TOKENS * (size_t)t->shape->vocab * sizeof(float);
@@ -391,13 +402,14 @@ static tn_status learn(tn_trainer *t, const tn_train_texts *given, tape *tape, t
         status = structs_check(loss, "tn_train_loss", err);
     if (status == TN_OK)
         status = check_texts(t, &texts, &tokens, err);
-    if (status == TN_OK)
+    if (status == TN_OK && tokens > 0)
         status = check_calls(t, &texts, tokens, err);
     if (status != TN_OK)
         return status;
+    t->params.many = tokens > GRAPH_MAX_TOKENS;
     int32_t limit = threads_limit(t->threads);
     guest_watch_begin(&t->watch);
-    status = run(t, &texts, tokens, tape, &own, err);
+    status = tokens > 0 ? run(t, &texts, tokens, tape, &own, err) : TN_OK;
     guest_watch_end(&t->watch);
     threads_limit(limit);
     if (status == TN_OK && loss)
@@ -407,7 +419,17 @@ static tn_status learn(tn_trainer *t, const tn_train_texts *given, tape *tape, t
 
 tn_status tn_trainer_backward(tn_trainer *t, const tn_train_texts *texts, tn_train_loss *loss, tn_error *err)
 {
-    return learn(t, texts, t ? &t->tape : NULL, loss, err);
+    int64_t calls = 1;
+    tn_status status = learn(t, texts, t ? &t->tape : NULL, loss, err);
+    if (!t)
+        return status;
+    status = replicas_agree(&t->params, status, err);
+    if (status == TN_OK && t->params.group)
+        status = replicas_add(&t->params, texts->count > 0, &calls, err);
+    else if (status == TN_OK)
+        params_add(&t->params);
+    t->optimiser.drawn += status == TN_OK && drops(t) ? calls : 0;
+    return status;
 }
 
 tn_status tn_trainer_evaluate(tn_trainer *t, const tn_train_texts *texts, tn_train_loss *loss, tn_error *err)
@@ -446,21 +468,16 @@ tn_status tn_trainer_save(const tn_trainer *t, const char *folder, tn_error *err
     if (t->model->adapter)
         return tn_fail(err, TN_E_USAGE, t->model->folder,
                        "its adapter was trained, not its weights; use tn_trainer_save_adapter or tn_model_merge");
-    return model_files_check(t->model, save_model(t->model, false, folder, err), err);
+    tn_status status = replicas_writes(&t->params) ? save_model(t->model, false, folder, err) : TN_OK;
+    return replicas_agree(&t->params, model_files_check(t->model, status, err), err);
 }
 
 tn_status tn_trainer_save_adapter(const tn_trainer *t, const char *folder, tn_error *err)
 {
     if (!t || !folder)
         return structs_missing(t ? "folder" : "trainer", err);
-    return save_adapter(t->model, folder, err);
-}
-
-tn_status tn_model_merge(tn_model *model, const char *folder, tn_error *err)
-{
-    if (!model || !folder)
-        return structs_missing(model ? "folder" : "model", err);
-    return model_files_check(model, save_model(model, true, folder, err), err);
+    tn_status status = replicas_writes(&t->params) ? save_adapter(t->model, folder, err) : TN_OK;
+    return replicas_agree(&t->params, status, err);
 }
 
 tn_status tn_trainer_save_state(const tn_trainer *t, const char *file, tn_error *err)

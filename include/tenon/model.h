@@ -64,7 +64,8 @@ typedef struct tn_model_options {
      * "pipeline" (whole layers), or one of them with "=N": the model is cut over the ranks of a group, N of them; or
      * "pipeline=N,tensor=M" (sums, experts): over N stages of M ranks, which are neighbours and cut the stage's layers.
      * tn_follow (parallel.h) is what ranks but 0 call. NULL: this process computes it alone. Not for training,
-     * adapters, borrowed memory, or devices but the CPU; no kernel is timed, since all ranks must choose alike. */
+     * adapters, borrowed memory, or devices but the CPU; no kernel is timed, since all ranks must choose alike.
+     * "replicas": the ranks train it, each with all of it (train.h), with or without an adapter. */
     const char *parallel;
     /* This process's end of the group, which the model takes over, also where opening it fails once the options were
      * found right; NULL: the kind that a plugin brings is opened. */

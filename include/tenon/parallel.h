@@ -24,6 +24,14 @@ extern "C" {
  * thread] */
 TN_API tn_status tn_follow(tn_model *model, tn_config *config, tn_error *err);
 
+/* Ranks that train one model (tn_model_options.parallel "replicas", tenon/train.h): the bytes that every rank has at
+ * own, side by side at all, which has room for those of tn_model_info.ranks; none where bytes are 0. All ranks call it
+ * with as many. status is what came of this rank's own work, with its message in err: where it is an error on any rank
+ * every rank gets one, which names that rank, and all may end alike. Of a model that is not parallel it copies.
+ * TN_E_USAGE: a model that is cut. TN_E_KERNEL: a rank did not answer. [one thread] */
+TN_API tn_status tn_ranks_share(tn_model *model, tn_status status, const void *own, void *all, int64_t bytes,
+                                tn_error *err);
+
 /* What one call takes of which only the last token's logits are wanted. A gather makes the parts of all ranks one
  * whole on each, or brings each what all of them add up; passes go from rank to rank, one after the other. Of mixtures
  * bytes are at most those of as many experts as the tokens can choose. */

@@ -74,6 +74,13 @@ TN_API void tn_trainer_close(tn_trainer *trainer); /* NULL is allowed [one threa
 TN_API tn_status tn_trainer_backward(tn_trainer *trainer, const tn_train_texts *texts, tn_train_loss *loss,
                                      tn_error *err);
 
+/* A model of replicas (tn_model_options.parallel) has a trainer on each rank, with all of the weights and a part of
+ * sums and moments. All ranks call tn_trainer_open, backward, step, save, save_state, load_state and save_adapter
+ * alike, and clear. What backward adds is what one trainer would add with the texts of rank 0, 1, ... in calls one
+ * after the other, to the bit; loss is of this rank's own. count may be 0 on the last ranks. Rank 0 alone writes and
+ * reads files. There is no tn_trainer_gradient (TN_E_USAGE). An error on one rank is one on all, which names it; where
+ * ranks do not answer it is TN_E_KERNEL, and who gets that ends its process. */
+
 /* The loss alone: nothing is kept for gradients, and none is added to. loss may be NULL. [one thread] */
 TN_API tn_status tn_trainer_evaluate(tn_trainer *trainer, const tn_train_texts *texts, tn_train_loss *loss,
                                      tn_error *err);

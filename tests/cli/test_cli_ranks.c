@@ -140,7 +140,11 @@ START_TEST(what_is_said)
                          "num_hidden_layers is 4: pipeline takes at most 4 stages, not 8; pipeline=4,tensor=4", NULL);
     process_expect_error(TENON(NULL, "inspect", MODEL, "--parallel", "tensor=2", "--format", "dot"), 2, "text or json",
                          NULL);
-    process_expect_error(TENON(NULL, "train", MODEL, "x", "--parallel", "tensor"), 2, "unknown option", NULL);
+    process_expect_error(
+        TENON(NULL, "train", MODEL, "models/demo/heldout.txt", "--out", "build/none", "--parallel", "tensor"), 2,
+        "training is not cut over ranks", "replicas", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "And", "--parallel", "replicas"), 2, "replicas are for training",
+                         NULL);
 }
 END_TEST
 

@@ -162,4 +162,65 @@ done
 echo 'And it came' >&9
 hit 'a user who thinks' STOP 0 chat $model -n 8 --temperature 0 -q --parallel tensor
 hit 'a pipeline' STOP 1 run $model "$text" -n 100000 -c 200000 --ignore-eos --parallel pipeline
+# Training: ranks that share the batches of a step make the files of one process.
+train() { # OUT RANKS ARGUMENT...: 0 ranks: one process without a launcher
+    local out=$1 n=$2
+    shift 2
+    set -- "$tenon" train $model models/demo/heldout.txt --out "$tmp/$out" --steps 5 --length 32 --save-every 2 --batch 2 --lr 1e-3 -q "$@"
+    if [ "$n" = 0 ]; then
+        "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    else
+        ranks "$n" "$@" --parallel "replicas=$n"
+    fi
+}
+same_training() { diff -r "$tmp/$1" "$tmp/$2" >>"$tmp/err"; }
+train lora.alone 0 --accumulate 2 --lora r=4,dropout=0.2 --eval models/demo/heldout.txt
+ok 'training: one process' [ $? = 0 ]
+train lora.ranks 2 --lora r=4,dropout=0.2 --eval models/demo/heldout.txt
+ok 'training: two ranks' [ $? = 0 ]
+ok 'training: the log, checkpoints and adapter of one process' same_training lora.alone lora.ranks
+for how in f32 mixed bf16; do
+    train full.alone.$how 0 --accumulate 6 --full --precision $how --router-loss 0.01
+    train full.ranks.$how 3 --accumulate 2 --full --precision $how --router-loss 0.01
+    ok "training: all weights in $how, three ranks, twice two batches" same_training full.alone.$how full.ranks.$how
+done
+rm -rf "$tmp/full.ranks.f32/checkpoint-5" "$tmp/full.ranks.mixed/checkpoint-5"
+train full.ranks.f32 2 --accumulate 3 --full --precision f32 --router-loss 0.01 --resume
+ok 'training: two ranks go on where three were' same_training full.alone.f32 full.ranks.f32
+train full.ranks.mixed 0 --accumulate 6 --full --precision mixed --router-loss 0.01 --resume
+ok 'training: one process goes on where three were' same_training full.alone.mixed full.ranks.mixed
+train lora.ranks 2 --lora r=4,dropout=0.2 --accumulate 2 --resume
+ok 'training: another number of batches' ended 2 $? 'was begun with --accumulate 2'
+train lora.ranks 2
+ok 'training: DIR is there' ended 4 $? 'is there already'
+cp -r $model "$tmp/broken" && head -c 65536 /dev/zero | tr '\0' '\377' | dd of="$tmp/broken/model.safetensors" bs=1 seek=3000000 conv=notrunc 2>/dev/null
+ranks 2 "$tenon" train "$tmp/broken" models/demo/heldout.txt --out "$tmp/none" --steps 2 --length 32 -q --kernels none --parallel replicas
+ok 'training: weights that are no numbers' ended 4 $? 'step 1' 'are not numbers'
+# shellcheck disable=SC2016 # the rank's own variable
+ranks 2 sh -c "$only_one set -- \"\$@\" --seed 3; exec \"\$@\"" - "$tenon" train $model models/demo/heldout.txt --out "$tmp/other.seed" -q --parallel replicas
+ok 'training: another seed on a rank' ended 2 $? 'rank 1 on' 'other options'
+# shellcheck disable=SC2016
+ranks 2 sh -c "$only_one set -- \"\$1\" train $model '$tmp/nothing.txt' --out '$tmp/other.data' -q --parallel replicas; exec \"\$@\"" - "$tenon" train $model models/demo/heldout.txt --out "$tmp/other.data" -q --parallel replicas
+ok 'training: a rank without the data' ended 4 $? 'rank 1 on' 'nothing.txt'
+stop() { # SIGNAL RANK: a rank gets the signal behind the first steps
+    local run
+    rm -rf "$tmp"/pid.* "$tmp/stopped"
+    # shellcheck disable=SC2016 # the rank's own variables
+    timeout -k 5 200 mpirun -q -n 2 sh -c 'echo $$ >"'"$tmp"'/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' - "$tenon" train $model models/demo/heldout.txt \
+        --out "$tmp/stopped" --steps 100000 --length 32 --save-every 1000000 --parallel replicas --patience 10 >"$tmp/out" 2>"$tmp/err" </dev/null &
+    run=$!
+    for _ in $(seq 600); do
+        [ -s "$tmp/stopped/trainer_log.jsonl" ] && break
+        sleep 0.1
+    done
+    kill -"$1" "$(cat "$tmp/pid.$2")"
+    wait $run
+}
+stop INT 1
+ok 'training: a rank is asked to stop' differs $? 0
+ok 'training: all is saved' sh -c "[ -e $tmp/stopped/checkpoint-$(wc -l <"$tmp/stopped/trainer_log.jsonl")/state.safetensors ] && grep -q 'all is saved' $tmp/err"
+stop KILL 1
+ok 'training: a rank is killed' differs $? 0
+stop STOP 1
+ok 'training: a rank that stands still' sh -c "[ $? != 124 ] && grep -q '^tenon: .*rank 1 on .* did not answer' $tmp/err"
 end
