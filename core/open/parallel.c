@@ -159,6 +159,10 @@ tn_status tn_ranks_share(tn_model *model, tn_status status, const void *own, voi
 {
     if (!model || bytes < 0 || (bytes > 0 && (!own || !all)))
         return tn_fail(err, TN_E_USAGE, "tn_ranks_share", "model, own or all is NULL, or bytes are negative");
+    if (status > TN_OK)
+        return tn_fail(err, TN_E_USAGE, "tn_ranks_share", "status is %d, which is no error", (int)status);
+    if (status != TN_OK)
+        tn_fail(err, status, "tn_ranks_share", "failed without a message"); /* where there is none               */
     if (model->group)
         return parallel_refuse(model, "what ranks share", err);
     group *g = model->replicas;

@@ -145,6 +145,7 @@ static const struct {
     {"tn_compare_text", "count", INT64_MAX},
     {"tn_compare_calls", "count", 65536},
     {"tn_plugin_called", "size", INT64_MAX},
+    {"tn_ranks_share", "bytes", INT64_MAX},
     {NULL, "tn_tensor.stride", INT64_MAX},
     {NULL, "tn_tensor.stride[1]", INT64_MAX},
     {"tn_model_describe", "tn_report", INT64_MAX},

@@ -122,6 +122,8 @@ static const struct {
     int64_t value;
 } numbers[] = {
     {NULL, "code", TN_E_INPUT},
+    {"tn_ranks_share", "status", TN_OK},
+    {"tn_ranks_share", "bytes", VALUES_WORDS},
     {NULL, "index", 0},
     {"tn_safetensors_write", "count", 1},
     {"tn_stop_text_new", "count", 1},

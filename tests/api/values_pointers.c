@@ -404,7 +404,6 @@ static const struct {
     {"tn_engine_new", NULL, "tn_model", get_running},
     {"tn_follow", NULL, "tn_model", get_following},
     {"tn_session_forecast", NULL, "tn_session", get_followed},
-    {"tn_ranks_share", NULL, "tn_model", get_running},
     {NULL, NULL, "tn_engine", get_engine},
     {NULL, NULL, "tn_engine_request", make_request},
     {"tn_model_merge", NULL, "tn_model", get_adapted},
@@ -493,6 +492,7 @@ static const struct {
     {NULL, NULL, "tn_packed **", make_pointer},
     {NULL, NULL, "tn_cache_kind **", make_pointer},
     {NULL, NULL, "tn_kernel_info **", make_pointer},
+    {"tn_ranks_share", NULL, "void", make_words},
     {NULL, NULL, "void", nothing},
 };
 
