@@ -363,7 +363,7 @@ static const option_spec own_options[] = {
     {OPT_SKIP_BAD, "skip-bad", NULL, 0, OPTION_FLAG, 0, 0, "leave wrong records out instead of refusing the file"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_PARALLEL, "parallel", "replicas[=N]", 0, OPTION_TEXT, 0, 0,
-     "mpirun's N processes share the batches of a step: N times --accumulate, which is 1 by default then"},
+     "mpirun's N processes share a step: N times --accumulate, whose default is 1 then"},
     PATIENCE_OPTION,
 };
 
