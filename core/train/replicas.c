@@ -148,9 +148,10 @@ static tn_status share_flags(train_params *p, bool had, int64_t *calls, tn_error
 {
     const group *g = p->group;
     size_t size = p->count + 1;
-    char *own = calloc((size_t)(g->end.ranks + 1), size), *all = own + size;
+    char *own = calloc((size_t)(g->end.ranks + 1), size);
     if (!own)
         return tn_fail(err, TN_E_MEMORY, "replicas", "out of memory for %zu parameters", p->count);
+    char *all = own + size;
     for (size_t i = 0; i < p->count; i++)
         own[i] = p->at[i].now;
     own[p->count] = had;
