@@ -162,27 +162,12 @@ static tn_status end_forecasts(forecasts *f, const workspace *w, int32_t ranks, 
     return status;
 }
 
-/* Over how many ranks, and of how many a stage is; what else text says tn_model_open looks at. */
-static long count_ranks(const char *text, int32_t *each)
-{
-    static const char stages[] = "pipeline=";
-    bool staged = strncmp(text, stages, strlen(stages)) == 0;
-    const char *comma = strchr(text, ','), *last = strchr(comma && staged ? comma : text, '=');
-    long first = staged ? strtol(text + strlen(stages), NULL, 10) : 1, second = last ? strtol(last + 1, NULL, 10) : 0;
-    second = staged && !comma ? 1 : second;
-    if (first < 1 || first > MOST || second < 1 || second > MOST)
-        return 0;
-    *each = (int32_t)second;
-    return first * second;
-}
-
 tn_status inspect_ranks(const options *o, tn_error *err)
 {
     workspace w = {.options = o};
     forecasts forecasts = {0}, *f = option_given(o, OPT_NETWORK) ? &forecasts : NULL;
     const char *format = option_text(o, OPT_FORMAT, "text");
-    int32_t each = 1;
-    long ranks = count_ranks(o->text[OPT_RANKS], &each);
+    int64_t each, ranks = tn_parallel_ranks(o->text[OPT_RANKS], &each);
     bool json = strcmp(format, "json") == 0;
     if (ranks < 1 || ranks > MOST)
         return tn_fail(err, TN_E_USAGE, "--parallel",
@@ -196,7 +181,7 @@ tn_status inspect_ranks(const options *o, tn_error *err)
     for (int32_t r = 0; r < ranks && status == TN_OK; r++)
         status = open_as(&w, r, (int32_t)ranks, &list[r], f, err);
     if (status == TN_OK && f)
-        status = end_forecasts(f, &w, (int32_t)ranks, each, err);
+        status = end_forecasts(f, &w, (int32_t)ranks, (int32_t)each, err);
     if (status == TN_OK)
         status = json ? print_json(list, (int32_t)ranks, f, err) : print_table(list, (int32_t)ranks, err);
     if (status == TN_OK && f && !json)

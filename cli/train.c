@@ -174,12 +174,16 @@ static tn_status open_in_type(train_run *t, tn_error *err)
 {
     const options *o = t->s.o;
     const char *dtype = t->s.dtype;
-    if (t->s.full && !dtype && !option_given(o, OPT_DTYPE)) { /* ranks that fail at this say so below */
-        if (open_model(t, NULL, true, NULL) == TN_OK && t->w.info.dtype != TN_F32)
-            dtype = "mixed";
-        workspace_close(&t->w);
-    }
-    return open_model(t, dtype, false, err);
+    bool ranks = option_given(o, OPT_PARALLEL);
+    if (!t->s.full || dtype || option_given(o, OPT_DTYPE))
+        return open_model(t, dtype, false, err);
+    /* A rank looks alone first, since a group can be opened once; who fails at that does so below, as all will see. */
+    tn_status status = open_model(t, NULL, ranks, ranks ? NULL : err);
+    bool mixed = status == TN_OK && t->w.info.dtype != TN_F32;
+    if (!ranks && !mixed)
+        return status;
+    workspace_close(&t->w);
+    return open_model(t, mixed ? "mixed" : NULL, false, err);
 }
 
 /* What a rank sees of all that must be the same. */

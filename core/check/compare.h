@@ -33,10 +33,9 @@ typedef struct compare_gradient {
 /* Those of the inputs, then those of the parameters by role. */
 enum { COMPARE_GRADIENTS = TN_CALL_TENSORS + TN_ROLE_MAX };
 
-/* The same of gradients, eager's being eager->grads: each by its largest
- * element, because a row of it may be next to nothing while what it is computed from is rounded like all others; of a
- * stack of experts each expert by its own. each:
- * for every gradient on its own, COMPARE_GRADIENTS of them, or NULL. */
+/* The same of gradients, eager's being eager->grads: each by its largest element, because a row of it may be next to
+ * nothing while what it is computed from is rounded like all others; of a stack of experts each expert by its own.
+ * each: for every gradient on its own, COMPARE_GRADIENTS of them, or NULL. */
 void compare_gradients(const tn_call *eager, const tn_grads *grads, double ulps, const bool *skip,
                        compare_figures *figures, compare_gradient *each);
 

@@ -1,7 +1,6 @@
-/* A model that is cut over ranks: opening the group, are all alike, and what rank 0 tells the others. */
+/* A model that is cut over ranks, or that ranks train: opening the group, are all alike, and what rank 0 tells the
+ * others. */
 #include "open/parallel.h"
-
-#include <tenon/parallel.h>
 
 #include "base/hash.h"
 #include "base/structs.h"
@@ -13,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <tenon/parallel.h>
 #include <unistd.h>
 
 enum { PATIENCE = 60, MOST_RANKS = 4096 };
@@ -64,6 +64,15 @@ static asked parse(const char *text)
     return a;
 }
 
+int64_t tn_parallel_ranks(const char *parallel, int64_t *each)
+{
+    const asked a = parallel ? parse(parallel) : (asked){0};
+    int64_t ranks = a.how != WAY_NONE ? a.ranks : 0;
+    if (each)
+        *each = a.staged && ranks ? a.each : ranks;
+    return ranks;
+}
+
 tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_error *err)
 {
     way how = parse(options->parallel).how;
@@ -75,13 +84,13 @@ tn_status parallel_check(const tn_model_options *options, bool borrowed, tn_erro
     if (how == WAY_REPLICAS && !options->training)
         return tn_fail(err, TN_E_USAGE, "parallel",
                        "replicas are for training; give tensor, sums, experts or pipeline");
+    if (options->training && !borrowed)
+        return how == WAY_REPLICAS
+                   ? TN_OK
+                   : tn_fail(err, TN_E_USAGE, "parallel", "training is not cut over ranks; give replicas");
     const char *what = borrowed                            ? "a borrowed model"
-                       : how == WAY_REPLICAS               ? NULL
-                       : options->training                 ? "training"
                        : options->adapter || options->lora ? "a model with an adapter"
                                                            : NULL;
-    if (what && options->training && !borrowed)
-        return tn_fail(err, TN_E_USAGE, "parallel", "training is not cut over ranks; give replicas");
     return what ? tn_fail(err, TN_E_USAGE, "parallel", "%s is not cut over ranks", what) : TN_OK;
 }
 

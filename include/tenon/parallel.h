@@ -24,6 +24,11 @@ extern "C" {
  * thread] */
 TN_API tn_status tn_follow(tn_model *model, tn_config *config, tn_error *err);
 
+/* Over how many ranks a text of tn_model_options.parallel says that a model is cut, 4 of "tensor=4", 8 of
+ * "pipeline=2,tensor=4"; *each (or NULL): how many of them have one stage together, all but in a pipeline. 0: it does
+ * not say, or is no such text. [any thread] */
+TN_API int64_t tn_parallel_ranks(const char *parallel, int64_t *each);
+
 /* Ranks that train one model (tn_model_options.parallel "replicas", tenon/train.h): the bytes that every rank has at
  * own, side by side at all, which has room for those of tn_model_info.ranks; none where bytes are 0. All ranks call it
  * with as many. status is what came of this rank's own work, with its message in err: where it is an error on any rank

@@ -6,7 +6,6 @@ network of --networks, messages are made as late as it would (tests/slow_mpi), a
 what tenon inspect --network foretells. Ranks spin while they are late: this wants two processors that do nothing else. What was
 measured stays in BUILD/bench/machines.jsonl; the tables go to BUILD/bench-machines.md and, with --write, between the markers of
 the page."""
-import argparse
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ import statistics
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench_peers"))
-from common import Failed, Files, add_line, be_urgent, end_with_children, lines_of, output_of, say, write_page  # noqa: E402
+from common import Failed, Files, add_line, be_urgent, begin_arguments, end_with_children, lines_of, output_of, say, write_page  # noqa: E402
 
 KINDS = ("tensor", "sums")
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -22,16 +21,12 @@ MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OM
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("build", help="folder of the build")
+    p = begin_arguments(__doc__)
     p.add_argument("--models", default="qwen3-0.6b,moe-1.5b", help="names that make_checkpoint --like knows, or folders")
     p.add_argument("--networks", default="200,0.11 20,1.1 3,2.9", help="microseconds of a message and GB/s, of each")
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--decode", type=int, default=32)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--tables", action="store_true", help="measure nothing: only write what is there")
-    p.add_argument("--urgent", action="store_true", help="let the programs go before other sessions (needs root)")
-    p.add_argument("--write", metavar="PAGE", help="put the tables between the page's markers, too")
     return p.parse_args()
 
 

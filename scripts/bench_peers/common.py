@@ -1,4 +1,5 @@
-"""What make bench-peers and make bench-serve share: programs in turns, checkpoints with made-up weights, pages."""
+"""What the benches beside other programs share: arguments, programs in turns, checkpoints with made-up weights, pages."""
+import argparse
 import json
 import os
 import shutil
@@ -16,6 +17,16 @@ def say(text):
 
 def numbers(text):
     return [int(n) for n in text.split(",") if n]
+
+
+def begin_arguments(about):
+    """A parser with what all benches take."""
+    p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build", help="folder of the build")
+    p.add_argument("--tables", action="store_true", help="measure nothing: only write what is there")
+    p.add_argument("--urgent", action="store_true", help="let the programs go before other sessions (needs root)")
+    p.add_argument("--write", metavar="PAGE", help="put the tables between the page's markers, too")
+    return p
 
 
 # ---- programs ------------------------------------------------------------------------------------

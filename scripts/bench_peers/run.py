@@ -5,7 +5,6 @@ In each round every program runs once for each model and number of threads, and 
 is read and how many operations of bf16 the processor does at that moment. Figures are medians over the rounds. What was
 measured stays in BUILD/peers/results.jsonl, a line for each run; the tables go to BUILD/bench-peers.md and, with --write,
 between the markers of the page."""
-import argparse
 import collections
 import json
 import os
@@ -14,7 +13,7 @@ import struct
 import sys
 import time
 
-from common import HERE, Failed, Files, add_line, be_urgent, end_with_children, lines_of, numbers, output_of, say, span, split_name, write_page
+from common import HERE, Failed, Files, add_line, be_urgent, begin_arguments, end_with_children, lines_of, numbers, output_of, say, span, split_name, write_page
 
 NAMES = {"tenon": "Tenon", "none": "without kernels", "llama": "llama.cpp", "openvino": "OpenVINO", "torch": "torch"}
 PEERS = ["llama", "openvino", "torch"]
@@ -22,8 +21,7 @@ OPENVINO_READS = ("llama", "qwen3")  # model types of GGUF files
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("build", help="folder of the build")
+    p = begin_arguments(__doc__)
     p.add_argument("--models", default="qwen3-0.6b,llama-3.2-1b,moe-1.5b,qwen3-0.6b.Q4_K_M,qwen3-0.6b.Q8_0,moe-1.5b.Q4_K_M",
                    help="names that make_checkpoint --like knows, and these with a type of quantisation")
     p.add_argument("--peers", default=",".join(PEERS), help="which of " + ", ".join(PEERS))
@@ -34,9 +32,6 @@ def arguments():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--add", action="store_true", help="keep what earlier runs measured")
     p.add_argument("--prepare", action="store_true", help="write the checkpoints and end")
-    p.add_argument("--tables", action="store_true", help="measure nothing: only write what is there")
-    p.add_argument("--urgent", action="store_true", help="let the programs go before other sessions (needs root)")
-    p.add_argument("--write", metavar="PAGE", help="put the tables between the page's markers, too")
     return p.parse_args()
 
 

@@ -5,7 +5,6 @@ In each round, for each model and each line, every server is started anew, with 
 is measured and ends; the order turns from line to line and from round to round. Figures are medians over the rounds, ratios
 those of the sides of one round. What was measured stays in BUILD/peers/serve.jsonl, a line for each run; the tables go to
 BUILD/bench-serve.md and, with --write, between the markers of the page."""
-import argparse
 import asyncio
 import collections
 import json
@@ -25,7 +24,7 @@ import tables
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "bench_peers"))
 
-from common import Failed, Files, add_line, be_urgent, end_with_children, lines_of, numbers, output_of, own_session, say, write_page  # noqa: E402
+from common import Failed, Files, add_line, be_urgent, begin_arguments, end_with_children, lines_of, numbers, output_of, own_session, say, write_page  # noqa: E402
 from gguf import vocabulary  # noqa: E402
 
 OPENVINO_READS = ("qwen3",)  # model types of GGUF files
@@ -42,8 +41,7 @@ def words(text):
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("build", help="folder of the build")
+    p = begin_arguments(__doc__)
     p.add_argument("--models", type=words, default=["qwen3-0.6b", "moe-1.5b"],
                    help="names that make_checkpoint --like knows, and folders of checkpoints")
     p.add_argument("--sides", type=words, default=list(tables.NAMES), help="which of " + ", ".join(tables.NAMES))
@@ -59,9 +57,6 @@ def arguments():
     p.add_argument("--wait", type=int, default=600, help="seconds for a server to be ready")
     p.add_argument("--tokenizer", metavar="FOLDER", help="its tokenizer.json in place of one of made-up words, for Tenon")
     p.add_argument("--add", action="store_true", help="keep what earlier runs measured")
-    p.add_argument("--tables", action="store_true", help="measure nothing: only write what is there")
-    p.add_argument("--urgent", action="store_true", help="let the programs go before other sessions (needs root)")
-    p.add_argument("--write", metavar="PAGE", help="put the tables between the page's markers, too")
     o = p.parse_args()
     for given, known in ((o.sides, tables.NAMES), (o.lines, LINES)):
         for word in given:

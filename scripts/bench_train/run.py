@@ -5,7 +5,6 @@ In each round every way of training runs once for each model, as a process of it
 which the first does not count. Figures are medians over the rounds; memory is the most that the process had. What was
 measured stays in BUILD/peers/train.jsonl; the table goes to BUILD/bench-train.md and, with --write, between the markers of
 the page. The program that trains with torch is given by --peft."""
-import argparse
 import json
 import os
 import random
@@ -16,7 +15,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench_peers"))
-from common import Failed, Files, add_line, be_urgent, end_with_children, lines_of, own_session, say, write_page  # noqa: E402
+from common import Failed, Files, add_line, be_urgent, begin_arguments, end_with_children, lines_of, own_session, say, write_page  # noqa: E402
 
 TENON = {"bf16 base": ["--precision", "mixed", "--keep", "all"],
          "bf16 base, layers again": ["--precision", "mixed", "--keep", "layers"],
@@ -32,8 +31,7 @@ TORCH = {"bf16 base": ["--mode", "pure"],
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("build", help="folder of the build")
+    p = begin_arguments(__doc__)
     p.add_argument("--models", default="qwen3-0.6b,moe-1.5b", help="names that make_checkpoint --like knows, or folders")
     p.add_argument("--ways", default="", help="a part of the names of the ways to run; all of them")
     p.add_argument("--peft", default="../shared/training/bench_peft.py", help="the program that trains with torch")
@@ -41,9 +39,6 @@ def arguments():
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--tables", action="store_true", help="measure nothing: only write what is there")
-    p.add_argument("--urgent", action="store_true", help="let the programs go before other sessions (needs root)")
-    p.add_argument("--write", metavar="PAGE", help="put the table between the page's markers, too")
     return p.parse_args()
 
 

@@ -103,6 +103,7 @@ static const struct {
     {"tn_tokenizer_bytes", "special"},
     {"tn_stream_push", "length"},
     {"tn_stream_flush", "length"},
+    {"tn_parallel_ranks", "each"},
 };
 
 /* There the rule for all others holds. */

@@ -114,6 +114,7 @@ static const struct {
     {"tn_media_expand", "text", "Hello & you", NULL, false}, /* & is 5 in GPT-2's vocabulary                    */
     {NULL, "text", "Hello", NULL, false},
     {NULL, "word", "stp", NULL, false},
+    {NULL, "parallel", "pipeline=2,tensor=2", NULL, false},
     {NULL, "bytes", "st", NULL, false},
 };
 

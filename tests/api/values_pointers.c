@@ -413,6 +413,7 @@ static const struct {
     {"tn_dataset_open", "paths", "char *const", make_tokens},
     {"tn_dataset_open", "paths", "const char *const", make_tokens},
     {NULL, "order", "int64_t", make_ids},
+    {"tn_parallel_ranks", "each", "int64_t", make_ids},
     {"tn_dataset_pack", "samples", "int64_t", make_room},
     {"tn_dataset_pack", "first", "int64_t", make_room},
     {NULL, NULL, "tn_train_texts", make_train_texts},

@@ -22,7 +22,7 @@
  *   f32=N    with --parallel tensor=N, pipeline=N or pipeline=N,tensor=M, and then nothing else: the bits of one
  *            process that has all of the model, with the same kernels but those of whole MLPs and mixtures; f32 and
  *            bf16. With sums=N the numbers of the case as above, and the same bits when ranks are late
- * --parallel KIND, without =N, is for ranks that mpirun started: all as above but hidden and names, rank 0 prints.
+ * --parallel KIND[=N] of ranks that mpirun started: all as above but hidden and names, rank 0 prints.
  * --emulate takes the plugins of build/emulated, whose tile instructions are C, where the processor has all but tiles.
  * With --device quantised weights are copied as values. Positions that attention_mask excludes are not compared. Models
  * that a plugin's device declines are skipped, with its reason. */
@@ -50,7 +50,8 @@ typedef struct options {
     int spec_count;
     bool hidden, skip_unsupported, batch, exact, emulate;
     const char *parallel;  /* kind=N, or kind                                                        */
-    const tn_group *group; /* of kind alone: the launcher's                                           */
+    bool launched;         /* by mpirun                                                              */
+    const tn_group *group; /* the launcher's                                                          */
     tn_config *config;
 } options;
 
@@ -294,9 +295,10 @@ static bool parse(int argc, char **argv, options *o)
         else
             o->folders[o->folder_count++] = argv[i];
     }
+    o->launched = o->parallel && (getenv("OMPI_COMM_WORLD_SIZE") || !strchr(o->parallel, '='));
     if (o->spec_count == 0) {
         o->specs[o->spec_count++] = "none";
-        o->specs[o->spec_count++] = o->parallel && strstr(o->parallel, "tensor=")
+        o->specs[o->spec_count++] = o->parallel && !o->launched && strstr(o->parallel, "tensor")
                                         ? "auto,-npu_fused_swiglu,-npu_fused_moe,-cpu_quantised"
                                         : "auto";
     }
@@ -344,18 +346,17 @@ int main(int argc, char **argv)
                 err.message[0] ? err.message : "no such folder of plugins");
         return 3;
     }
-    bool launched = o.parallel && !strchr(o.parallel, '=');
-    if (launched && !(o.group = launched_open(&err))) {
+    if (o.launched && !(o.group = launched_open(&err))) {
         fprintf(stderr, "check_models: %s: %s\n", err.where, err.message);
         return 3;
     }
-    if (launched && o.group->rank > 0 && !freopen("/dev/null", "w", stdout))
+    if (o.launched && o.group->rank > 0 && !freopen("/dev/null", "w", stdout))
         return 3;
     const tally *t = &check_tally;
     for (int i = 0; i < o.folder_count; i++) {
         int before = t->passed + t->failed + t->skipped;
         walk(o.folders[i], last_part(o.folders[i]), &o, 3);
-        if (t->passed + t->failed + t->skipped > before || (launched && o.group->rank > 0))
+        if (t->passed + t->failed + t->skipped > before || (o.launched && o.group->rank > 0))
             continue;
         fprintf(stderr,
                 "check_models: %s: no case found (a folder with expected.safetensors and config.json or a .gguf)\n",

@@ -25,7 +25,7 @@ typedef struct outcome {
     float *answer;            /* [ANSWER,vocab]                                                              */
     int64_t chosen[ANSWER];   /* tokens behind the prompt                                                    */
     const local_group *group; /* NULL: one process                                                */
-    int32_t each;             /* ranks of a stage                                                 */
+    int64_t each;             /* ranks of a stage                                                 */
     int64_t unforeseen;       /* calls that crossed, and in which other bytes crossed, than were foretold */
 } outcome;
 
@@ -104,7 +104,7 @@ static void forget(outcome *o)
 typedef struct asked {
     tn_dtype dtype;
     const char *spec, *parallel;
-    int32_t stages, each; /* of ranks                                                                       */
+    int64_t stages, each; /* of ranks                                                                       */
 } asked;
 
 static tn_model *open_one(const golden *g, const asked *a, const tn_group *end, const tn_config *config, tn_error *err)
@@ -267,12 +267,10 @@ static int follow(const golden *g, const asked *a, local_group *group, int32_t r
 void check_ranks(const golden *g, tn_dtype dtype, tn_config *config, const char *spec, const char *parallel)
 {
     enum { MOST = 16 };
-    const char *comma = strchr(parallel, ',');
-    int32_t first = (int32_t)strtol(strchr(parallel, '=') + 1, NULL, 10), stages = parallel[0] == 'p' ? first : 1;
-    int32_t ranks = comma ? first * (int32_t)strtol(strchr(comma, '=') + 1, NULL, 10) : first;
-    const asked a = {dtype, spec, parallel, stages, comma ? ranks / stages : 1};
+    int64_t each, ranks = tn_parallel_ranks(parallel, &each);
+    const asked a = {dtype, spec, parallel, each ? ranks / each : 0, each};
     char what[48];
-    local_group *group = local_group_new(ranks);
+    local_group *group = local_group_new((int32_t)ranks);
     char(*line)[LINE] = mmap(NULL, MOST * sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t child[MOST];
     int64_t calls = 0, bytes = 0;

@@ -307,6 +307,36 @@ START_TEST(ranks_that_are_not_alike)
 END_TEST
 
 /* The first gather is that of opening, the second of comparing, the third of a session; then come those of a run. */
+START_TEST(how_many_ranks_a_text_names)
+{
+    static const struct {
+        const char *text;
+        int64_t ranks, each;
+    } cases[] = {{"tensor=4", 4, 4},
+                 {"sums=3", 3, 3},
+                 {"replicas=2", 2, 2},
+                 {"pipeline=4", 4, 1},
+                 {"pipeline=2,tensor=4", 8, 4},
+                 {"tensor", 0, 0},
+                 {"pipeline", 0, 0},
+                 {"pipeline=2,pipeline=2", 0, 0},
+                 {"pipeline=2,tensor", 0, 0},
+                 {"tensor=2,pipeline=2", 0, 0},
+                 {"tensor=0", 0, 0},
+                 {"tensor=4x", 0, 0},
+                 {"pipeline=4096,tensor=4096", 0, 0},
+                 {"other=2", 0, 0},
+                 {"", 0, 0},
+                 {NULL, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t each = -1;
+        ck_assert_int_eq(tn_parallel_ranks(cases[i].text, &each), cases[i].ranks);
+        ck_assert_int_eq(each, cases[i].each);
+        ck_assert_int_eq(tn_parallel_ranks(cases[i].text, NULL), cases[i].ranks);
+    }
+}
+END_TEST
+
 START_TEST(a_group_that_fails)
 {
     play p = {.ranks = 2, .fails_at = _i};
@@ -343,6 +373,7 @@ int main(void)
     tcase_add_test(tc, what_is_foretold);
     tcase_add_test(tc, what_a_pipeline_refuses);
     tcase_add_test(tc, ranks_that_are_not_alike);
+    tcase_add_test(tc, how_many_ranks_a_text_names);
     tcase_add_loop_test(tc, a_group_that_fails, 1, 9);
     return suite_run();
 }

@@ -1,13 +1,15 @@
 #!/bin/bash
 # All public golden models under mpirun, cut in each way over each number of ranks: no kernels and all of them, f32 and bf16,
 # whole, by steps and decoding greedily, within the bounds of ../shared/goldens/README.md. Not part of make check.
-# usage: tests/machines/run.sh N...      MODELS: folders, ../shared/goldens/models; KINDS: ways, all four
+# Four ranks are two stages of two, too.
+# usage: tests/machines/run.sh N...      MODELS: folders, ../shared/goldens/models; KINDS: ways, all of them
 # shellcheck source=tests/machines/mpi.sh
 . "$(dirname "$0")/mpi.sh"
 [ $# -gt 0 ] || set -- 2 3 4
 skipped=0 limit=7200
 for n in "$@"; do
-    for kind in ${KINDS:-tensor sums experts pipeline}; do
+    staged=$([ "$n" != 4 ] || echo pipeline=2,tensor=2 pipeline=2,sums=2)
+    for kind in ${KINDS:-tensor sums experts pipeline $staged}; do
         # shellcheck disable=SC2086 # words
         ranks "$n" "$build/tests/check_models" --parallel "$kind" ${MODELS:-../shared/goldens/models}
         status=$? last=$(tail -n 1 "$tmp/out")

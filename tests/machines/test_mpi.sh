@@ -117,6 +117,11 @@ ok 'a rank without the model' ended 4 $? 'rank 1 on' nothing
 
 ranks 2 sh -c "$only_one kill -STOP \$\$; exec \"\$@\"" - "$tenon" run $model "$text" -n 4 --parallel tensor --patience 1
 ok 'a rank that does not begin' ended 3 $? 'not all ranks came to MPI_Init within 20 seconds'
+"$tenon" run $model "$text" -n 4 --temperature 0 -q --kernels=none >"$tmp/alone" 2>/dev/null
+ranks 2 env LD_PRELOAD="$build/tests/slow_mpi.so" SLOW_MPI_STAYS=1 "$tenon" run $model "$text" -n 4 --temperature 0 -q --kernels=none --parallel tensor --patience 3
+ok 'a rank that does not come to the end' [ $? -ne 124 ]
+ok 'a rank that does not come to the end: rank 0 says so' grep -q '^tenon: mpi: rank 0 on .* did not come to the end within 3 seconds$' "$tmp/err"
+ok 'a rank that does not come to the end: the text' same
 
 # A user thinks for longer than ranks wait for each other.
 "$tenon" chat $model -n 8 --temperature 0 -q --kernels=none <"$tmp/lines" >"$tmp/alone" 2>/dev/null

@@ -3,19 +3,22 @@
  * SLOW_MPI_SEED=N (not 0): each message is sent, and each receipt begun, up to SLOW_MPI_MOST microseconds (500) late,
  * by another time for each rank and message, drawn from N. SLOW_MPI_NETWORK=US,GB/S: what is sent takes US
  * microseconds, once for messages to several ranks that are sent at once, and its bytes at that rate; the sender spins
- * for so long, so each rank wants a processor of its own. */
+ * for so long, so each rank wants a processor of its own. SLOW_MPI_STAYS=RANK: that one never comes to the end. */
 #include <mpi.h>
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct {
     uint32_t seed, most;
     double latency, rate; /* us, bytes a us; rate 0: no network                                           */
     int rank;
+    bool stays;
 } slow;
 
 static atomic_uint drawn;
@@ -24,10 +27,11 @@ static atomic_bool sent; /* some of the messages of one call                    
 __attribute__((constructor)) static void begin(void)
 {
     const char *seed = getenv("SLOW_MPI_SEED"), *most = getenv("SLOW_MPI_MOST"), *network = getenv("SLOW_MPI_NETWORK");
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *stays = getenv("SLOW_MPI_STAYS");
     slow.seed = seed ? (uint32_t)strtoul(seed, NULL, 10) : 0;
     slow.most = most ? (uint32_t)strtoul(most, NULL, 10) : 500;
     slow.rank = rank ? atoi(rank) : 0;
+    slow.stays = stays && atoi(stays) == slow.rank;
     if (network && (sscanf(network, "%lf,%lf", &slow.latency, &slow.rate) != 2 || slow.rate <= 0)) {
         fprintf(stderr, "slow_mpi: SLOW_MPI_NETWORK is '%s', not US,GB/S as 20,1.1\n", network);
         exit(2);
@@ -80,4 +84,11 @@ int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuse
 {
     atomic_store(&sent, 0);
     return PMPI_Testall(count, requests, done, statuses);
+}
+
+int MPI_Finalize(void)
+{
+    while (slow.stays)
+        pause();
+    return PMPI_Finalize();
 }
