@@ -21,7 +21,7 @@ static uint64_t below(random_state *r, uint64_t limit)
 void tn_dataset_order(int64_t count, uint64_t seed, int64_t epoch, int64_t *order)
 {
     random_state r = {seed};
-    if (!order)
+    if (!order || count <= 0)
         return;
     r.state = random_bits(&r) + (uint64_t)epoch; /* neighbouring seeds and epochs have nothing in common */
     r.state = random_bits(&r);

@@ -254,6 +254,7 @@ void product_init_c(product_kernels *kernels)
     kernels->tile_out = tile_out_c;
     kernels->tile_lines = tile_lines_c;
     kernels->dots = dtype == TN_BF16 ? dots_bf16_c : dtype == TN_F16 ? dots_f16_c : dots_f32_c;
+    kernels->turned = NULL;
     kernels->columns = dtype == TN_BF16 ? columns_bf16_c : dtype == TN_F16 ? columns_f16_c : columns_f32_c;
     kernels->row_glu = row_glu_c;
     kernels->row_out = row_out_c;

@@ -10,7 +10,10 @@
  * dots (few tokens): the lanes are weight rows, of which sixteen are turned in registers, a line of each at a time,
  * while the next sixteen are fetched.
  *
- * Either way each sum is formed along k from its first element to its last, in the steps of the instruction set: the
+ * turned (one tile of tokens, where rows would have to be widened for it): the lanes are weight rows, which are turned
+ * into the first cache some at a time, and the tokens those of a panel.
+ *
+ * Any way each sum is formed along k from its first element to its last, in the steps of the instruction set: the
  * bits of a result depend on neither the way, nor threads, nor which other tokens and rows are computed. Nothing here
  * allocates or fails: shapes were checked by the caller's plan. */
 #ifndef PRODUCT_H
@@ -18,12 +21,13 @@
 
 #include <tenon/kernel.h>
 
-#define PRODUCT_MAX_ROWS 32   /* of a tile                                                        */
-#define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
-#define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
-#define PRODUCT_FEW_COLUMNS 4 /* tokens beyond which laying columns into panels is faster       */
-#define PRODUCT_FEW_ROWS 16   /* of a block of dots; that few tokens finish at once                */
-#define PRODUCT_COLUMNS 64    /* rows of a call of columns                                          */
+#define PRODUCT_MAX_ROWS 32    /* of a tile                                                        */
+#define PRODUCT_MAX_TOKENS 40  /* of a tile                                                        */
+#define PRODUCT_FEW_TOKENS 8   /* of a call of dots                                                */
+#define PRODUCT_FEW_COLUMNS 4  /* tokens beyond which laying columns into panels is faster       */
+#define PRODUCT_FEW_ROWS 16    /* of a block of dots; that few tokens finish at once                */
+#define PRODUCT_TURNED_ROWS 32 /* of a call of turned                                             */
+#define PRODUCT_COLUMNS 64     /* rows of a call of columns                                          */
 
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
 typedef struct product_finish {
@@ -88,7 +92,7 @@ typedef struct product_block {
     const char *w;
     int64_t step; /* bytes from row to row                                                         */
     int64_t next; /* bytes from each row to the one that will be wanted after it; 0: none           */
-    int32_t rows; /* 1 to PRODUCT_FEW_ROWS                                                         */
+    int32_t rows; /* 1 to PRODUCT_FEW_ROWS; of turned to PRODUCT_TURNED_ROWS                         */
     bool first;   /* nobody has fetched these rows                                                   */
 } product_block;
 
@@ -161,6 +165,11 @@ struct product_kernels {
     /* sums[t * PRODUCT_FEW_ROWS + r] = row r . x[t] for t < tokens <= PRODUCT_FEW_TOKENS; x are rows of native type.
      * Sums behind the block's rows are written, too. Between tiles_begin and tiles_end. */
     void (*dots)(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums);
+
+    /* sums[t * PRODUCT_TURNED_ROWS + r] = row r . token t of a panel of one tile; of tokens up to its width sums may be
+     * written, too. NULL: this variant does not need it. */
+    void (*turned)(const product_block *block, int64_t k, const void *panel, int32_t width, int32_t tokens,
+                   float *sums);
 
     /* As dots, for a matrix whose rows are side by side: element i of row r at w + i * step bytes + r elements. Lanes
      * are rows: goes on with sums[t * space + r] for r < rows <= PRODUCT_COLUMNS, and may touch those up to

@@ -1,7 +1,7 @@
 /* Products in f32 with 16 lanes: f32 itself, and bf16 and f16 after conversion. */
 #include "product_avx512.h"
 
-#include "product_dots.h"
+#include "product_turned.h"
 
 /* 16 tokens and 16 elements at a time. */
 INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)
@@ -322,6 +322,7 @@ void product_init_avx512(product_kernels *kernels)
     kernels->tile_out = tile_out_f32;
     kernels->tile_lines = tile_lines_f32;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
+    kernels->turned = brain ? turned_from_bf16 : half ? turned_from_f16 : turned_f32;
     kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu_avx512;
     kernels->row_out = row_out_avx512;

@@ -135,7 +135,7 @@ static void tile_lines_bf16(const product_tile *tile, const product_finish *fini
 
 /* Elements i .. of sixteen rows, turned: pairs of them with those of tokens. */
 INLINE void dots_line(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n, int tokens,
-                      __m512 *sums)
+                      __m512 *sums, dots_ahead *ahead)
 {
     (void)dtype;
     __m512i w[LANES];
@@ -145,12 +145,14 @@ INLINE void dots_line(const char *const *row, tn_dtype dtype, const void *const 
     transpose_16x16(w);
     if (n == 2 * LANES) {
         DOTS_UNROLLED
-        for (int p = 0; p < LANES; p++)
+        for (int p = 0; p < LANES; p++) {
+            dots_fetch(ahead);
             for (int t = 0; t < tokens; t++) {
                 int32_t two;
                 memcpy(&two, (const uint16_t *)x[t] + i + 2 * p, sizeof two);
                 sums[t] = dot_pairs(sums[t], w[p], _mm512_set1_epi32(two));
             }
+        }
         return;
     }
     for (int p = 0; 2 * p < n; p++)
@@ -230,6 +232,7 @@ void product_init_avx512bf16(product_kernels *kernels)
     kernels->tile_out = tile_out_bf16;
     kernels->tile_lines = tile_lines_bf16;
     kernels->dots = dots_bf16;
+    kernels->turned = NULL;
     kernels->columns = columns_bf16;
     kernels->row_glu = row_glu_bf16;
 }

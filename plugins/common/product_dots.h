@@ -19,41 +19,44 @@ enum { DOTS_TOKENS = VEC_LANES == 16 ? 8 : 4, DOTS_VECTORS = PRODUCT_FEW_ROWS / 
  * would push each other out. */
 enum { DOTS_LINE = 64, DOTS_STRETCH = 512, DOTS_FIRST = 512 };
 
+/* Lines that will be wanted, in the order of memory. */
+typedef struct dots_ahead {
+    const char *row; /* of which `done` bytes were fetched                                        */
+    int64_t done, bytes, step;
+} dots_ahead;
+
 typedef struct dots_run {
     const product_block *block;
     tn_dtype dtype;
-    int64_t size, bytes; /* of an element, of a row                                              */
+    int64_t size; /* of an element                                                                 */
     const void *const *x;
     const char *row[PRODUCT_FEW_ROWS]; /* those behind the last repeat it                            */
-    const char *next;                  /* the row that is fetched, and how much of it was                          */
-    int64_t fetched;
+    dots_ahead ahead;
     float *sums;
 } dots_run;
 
-/* Elements i .. i + n - 1, a line or the rest of it, of VEC_LANES rows with those of tokens: added to sums, whose lanes
- * are the rows. */
-typedef void dots_line_fn(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
-                          int tokens, vec *sums);
-
-/* Sixteen lines of the next rows in the order of memory, one row after the other: each page is met once. */
-VEC_INLINE void dots_fetch(dots_run *d, int64_t at)
+/* One line. They are asked for one by one between products: sixteen at a time would hold up everything that the first
+ * cache has not. */
+VEC_INLINE void dots_fetch(dots_ahead *ahead)
 {
-    for (int r = 0; r < PRODUCT_FEW_ROWS; r++) {
-        __builtin_prefetch(d->next + d->fetched, 0, 2);
-        d->fetched += DOTS_LINE;
-        if (d->fetched >= d->bytes) {
-            d->fetched = 0;
-            d->next += d->block->step;
-        }
+    __builtin_prefetch(ahead->row + ahead->done, 0, 2);
+    ahead->done += DOTS_LINE;
+    if (ahead->done >= ahead->bytes) {
+        ahead->done = 0;
+        ahead->row += ahead->step;
     }
-    for (int r = 0; r < PRODUCT_FEW_ROWS && d->block->first; r++)
-        __builtin_prefetch(d->row[r] + at + DOTS_FIRST, 0, 2);
 }
+
+/* Elements i .. i + n - 1, a line or the rest of it, of VEC_LANES rows with those of tokens: added to sums, whose lanes
+ * are the rows. ahead: fetches its part of sixteen lines; NULL: nothing. */
+typedef void dots_line_fn(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
+                          int tokens, vec *sums, dots_ahead *ahead);
 
 /* A stretch of k with tokens from `first` on. */
 VEC_INLINE void dots_stretch(dots_line_fn *line, dots_run *d, int64_t from, int64_t end, int32_t first, int tokens)
 {
     vec sums[DOTS_VECTORS][DOTS_TOKENS];
+    dots_ahead ahead = d->ahead;
     for (int v = 0; v < DOTS_VECTORS; v++)
         for (int t = 0; t < tokens; t++) {
             const float *before = d->sums + (first + t) * PRODUCT_FEW_ROWS + v * VEC_LANES;
@@ -61,11 +64,13 @@ VEC_INLINE void dots_stretch(dots_line_fn *line, dots_run *d, int64_t from, int6
         }
     for (int64_t i = from; i < end; i += DOTS_LINE / d->size) {
         int64_t left = end - i, n = DOTS_LINE / d->size;
-        if (first == 0)
-            dots_fetch(d, i * d->size);
+        for (int r = 0; r < PRODUCT_FEW_ROWS && d->block->first && first == 0; r++)
+            __builtin_prefetch(d->row[r] + i * d->size + DOTS_FIRST, 0, 2);
         for (int v = 0; v < DOTS_VECTORS; v++)
-            line(d->row + v * VEC_LANES, d->dtype, d->x + first, i, left < n ? left : n, tokens, sums[v]);
+            line(d->row + v * VEC_LANES, d->dtype, d->x + first, i, left < n ? left : n, tokens, sums[v], &ahead);
     }
+    if (first == 0)
+        d->ahead = ahead;
     for (int v = 0; v < DOTS_VECTORS; v++)
         for (int t = 0; t < tokens; t++)
             vec_store((char *)(d->sums + (first + t) * PRODUCT_FEW_ROWS + v * VEC_LANES), TN_F32, sums[v][t]);
@@ -76,8 +81,8 @@ VEC_INLINE void dots_of(dots_line_fn *line, const product_block *block, tn_dtype
                         int32_t tokens, float *sums)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2, stretch = tokens > DOTS_TOKENS ? DOTS_STRETCH / size : k;
-    dots_run d = {.block = block, .dtype = dtype, .size = size, .bytes = k * size, .x = x, .sums = sums};
-    d.next = block->w + block->next;
+    dots_run d = {.block = block, .dtype = dtype, .size = size, .x = x, .sums = sums};
+    d.ahead = (dots_ahead){.row = block->w + block->next, .bytes = k * size, .step = block->step};
     for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
         d.row[r] = block->w + (r < block->rows ? r : block->rows - 1) * block->step;
     for (int64_t from = 0; from < k; from += stretch) {
@@ -98,7 +103,7 @@ VEC_INLINE void dots_of(dots_line_fn *line, const product_block *block, tn_dtype
 
 /* Elements i .. of VEC_LANES rows, turned: whole, or the rest of the rows. */
 VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
-                            int tokens, vec *sums)
+                            int tokens, vec *sums, dots_ahead *ahead)
 {
     int64_t at = i * (dtype == TN_F32 ? 4 : 2);
     vec block[VEC_LANES];
@@ -107,9 +112,12 @@ VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *
     vec_transpose(block);
     if (n >= VEC_LANES) {
         DOTS_UNROLLED
-        for (int e = 0; e < VEC_LANES; e++)
+        for (int e = 0; e < VEC_LANES; e++) {
+            if (e % (DOTS_VECTORS * (dtype == TN_F32 ? 1 : 2)) == 0)
+                dots_fetch(ahead);
             for (int t = 0; t < tokens; t++)
                 sums[t] = vec_fma(block[e], vec_set(((const float *)x[t])[i + e]), sums[t]);
+        }
         return;
     }
     for (int e = 0; e < n; e++)
@@ -118,16 +126,16 @@ VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *
 }
 
 VEC_INLINE void dots_line_f32(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
-                              int tokens, vec *sums)
+                              int tokens, vec *sums, dots_ahead *ahead)
 {
     for (int64_t end = i + n; i < end; i += VEC_LANES)
-        dots_turned(row, dtype, x, i, end - i, tokens, sums);
+        dots_turned(row, dtype, x, i, end - i, tokens, sums, ahead);
 }
 
 /* bf16 is turned as words of two neighbours, half as many as there are numbers; each word's are added in their order.
  */
 VEC_INLINE void dots_line_bf16(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
-                               int tokens, vec *sums)
+                               int tokens, vec *sums, dots_ahead *ahead)
 {
     int64_t end = i + n;
     for (; i + PACK <= end; i += PACK) {
@@ -138,13 +146,15 @@ VEC_INLINE void dots_line_bf16(const char *const *row, tn_dtype dtype, const voi
         DOTS_UNROLLED
         for (int e = 0; e < VEC_LANES; e++) {
             const pack w = pack_of_pairs(block[e]);
+            if (e % DOTS_VECTORS == 0)
+                dots_fetch(ahead);
             for (int t = 0; t < tokens; t++) {
                 const float *at = (const float *)x[t] + i + 2 * e;
                 sums[t] = vec_fma(w.b, vec_set(at[1]), vec_fma(w.a, vec_set(at[0]), sums[t]));
             }
         }
     }
-    dots_line_f32(row, dtype, x, i, end - i, tokens, sums);
+    dots_line_f32(row, dtype, x, i, end - i, tokens, sums, ahead);
 }
 
 static inline void dots_f32(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)

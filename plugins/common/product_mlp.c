@@ -46,14 +46,9 @@ static void finish_few_out(const few_out *s, int64_t row, int64_t n, const float
 static int64_t few_dots(const product_kernels *kernels, const product_matrix *w, int64_t row, int64_t begin,
                         int64_t end, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    int64_t step = w->row_stride * product_element(kernels), rows = product_least(end - row, PRODUCT_FEW_ROWS);
-    const product_block block = {.w = product_at(kernels, w, row),
-                                 .step = step,
-                                 .next = row + rows < end ? PRODUCT_FEW_ROWS * step : 0,
-                                 .rows = (int32_t)rows,
-                                 .first = row == begin};
+    const product_block block = product_block_of(kernels, w, k, row, begin, end, PRODUCT_FEW_ROWS);
     kernels->dots(&block, k, x, tokens, sums);
-    return rows;
+    return block.rows;
 }
 
 /* Rows that lie side by side. A stretch of them is read as it lies in memory, a few elements along k at a time: their

@@ -25,6 +25,29 @@ static inline const char *product_at(const product_kernels *kernels, const produ
     return (const char *)w->data + row * w->row_stride * product_element(kernels);
 }
 
+/* How far behind a row those lie that are fetched with it: a multiple of `block` rows, at least FETCH_AHEAD bytes. What
+ * is nearer comes too late. */
+enum { FETCH_AHEAD = 64 * 1024 };
+
+static inline int64_t product_rows_ahead(int64_t block, int64_t row_bytes)
+{
+    int64_t bytes = block * row_bytes;
+    return bytes > 0 ? (FETCH_AHEAD + bytes - 1) / bytes * block : block;
+}
+
+/* Up to `most` rows from `row` on, of those begin .. end - 1. */
+static inline product_block product_block_of(const product_kernels *kernels, const product_matrix *w, int64_t k,
+                                             int64_t row, int64_t begin, int64_t end, int64_t most)
+{
+    int64_t step = w->row_stride * product_element(kernels);
+    int64_t ahead = product_rows_ahead(most, k * product_element(kernels));
+    return (product_block){.w = product_at(kernels, w, row),
+                           .step = step,
+                           .next = row + ahead < end ? ahead * step : 0,
+                           .rows = (int32_t)product_least(end - row, most),
+                           .first = row < begin + ahead};
+}
+
 /* n numbers of a bias in f32, in dst; NULL: there is none. */
 static inline const float *product_widen_bias(const product_kernels *kernels, const void *bias, int64_t row, int64_t n,
                                               float *dst)

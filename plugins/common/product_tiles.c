@@ -348,6 +348,63 @@ static void tiles_in_place(const tile_job *job)
         }
 }
 
+/* ---- one tile of tokens by turned rows --------------------------------------------------------------------------- */
+
+static bool turns_rows(const tile_job *job)
+{
+    bool rows = job->source[0].w->k_stride == 1 && (job->sources == 1 || job->source[1].w->k_stride == 1);
+    return job->kernels->turned && rows && !job->b && product_tiles(job->kernels, job->tokens) == 1;
+}
+
+/* Features f .. f + n - 1 of a token of h's panel. */
+static void put_features(const tile_job *job, const float *h, int64_t f, int64_t n, int64_t t, int32_t width)
+{
+    float *to = (float *)(void *)job->h + f * width + t;
+    for (int64_t i = 0; i < n; i++)
+        to[i * width] = h[i];
+}
+
+/* What becomes of the sums of n <= PRODUCT_FEW_ROWS rows from `row` on. */
+static void end_turned(const tile_job *job, int64_t row, int64_t n, const float *const sums[2])
+{
+    const product_kernels *kernels = job->kernels;
+    float bias[2][PRODUCT_FEW_ROWS], h[PRODUCT_FEW_ROWS] = {0};
+    const float *found[2] = {NULL, NULL};
+    int64_t size = job->out == TN_F32 ? 4 : 2;
+    int32_t width = product_tile_width(kernels, job->tokens);
+    for (int32_t j = 0; j < job->sources; j++)
+        found[j] = product_widen_bias(kernels, job->source[j].w->bias, row, n, bias[j]);
+    const product_finish finish = {job->sources == 2 ? TN_F32 : job->out, job->act, found[0]};
+    for (int64_t t = 0; t < job->tokens; t++) {
+        const int64_t at = t * PRODUCT_TURNED_ROWS;
+        if (job->sources == 1) {
+            kernels->row_out(sums[0] + at, &finish, (int32_t)n, (char *)job->y[t] + row * size);
+            continue;
+        }
+        kernels->row_glu(sums[0] + at, sums[1] + at, found[1], &finish, (int32_t)n, h);
+        put_features(job, h, row, n, t, width);
+    }
+    memset(h, 0, sizeof h);
+    for (int64_t t = job->tokens; t < width && job->sources == 2; t++)
+        put_features(job, h, row, n, t, width);
+}
+
+static void tiles_turned(const tile_job *job)
+{
+    float sums[2][PRODUCT_MAX_TOKENS * PRODUCT_TURNED_ROWS];
+    int32_t width = product_tile_width(job->kernels, job->tokens);
+    for (int64_t row = job->begin; row < job->end; row += PRODUCT_TURNED_ROWS) {
+        for (int32_t j = 0; j < job->sources; j++) {
+            const product_block block = product_block_of(job->kernels, job->source[j].w, job->k, row, job->begin,
+                                                         job->end, PRODUCT_TURNED_ROWS);
+            job->kernels->turned(&block, job->k, job->x, width, (int32_t)job->tokens, sums[j]);
+        }
+        for (int64_t i = 0; i < PRODUCT_TURNED_ROWS && row + i < job->end; i += PRODUCT_FEW_ROWS)
+            end_turned(job, row + i, product_least(job->end - row - i, PRODUCT_FEW_ROWS),
+                       (const float *const[]){sums[0] + i, sums[1] + i});
+    }
+}
+
 static void do_tiles(const tile_job *given)
 {
     product_later later;
@@ -355,7 +412,9 @@ static void do_tiles(const tile_job *given)
     memset(later.data, 0, PRODUCT_LATER_HEAD);
     job.later = &later;
     job.kernels->tiles_begin();
-    if (job.copies)
+    if (turns_rows(&job))
+        tiles_turned(&job);
+    else if (job.copies)
         tiles_of_copies(&job);
     else
         tiles_in_place(&job);

@@ -375,7 +375,8 @@ static void walk(options *o, const char *folder, const char *name, int depth)
 int main(int argc, char **argv)
 {
     tn_error err = TN_ERROR_INIT;
-    options o = {.plugins = "build/plugins"};
+    char beside[4096]; /* the plugins of the same build */
+    options o = {.plugins = beside};
     const char *formats = NULL;
     bool right = true;
     for (int i = 1; i < argc; i++)
@@ -394,12 +395,16 @@ int main(int argc, char **argv)
                         "[--formats FILE]\n");
         return 2;
     }
+    snprintf(beside, sizeof beside, "%s", argv[0]);
+    char *slash = strrchr(beside, '/');
+    snprintf(slash ? slash : beside, 32, "%s", slash ? "/../plugins" : "build/plugins");
     if (o.spec_count == 0)
         o.specs[o.spec_count++] = "none";
     o.config = tn_config_new();
     if (!o.config || tn_config_set_plugins(o.config, o.plugins, &err) != TN_OK ||
         tn_config_set_measure(o.config, false, &err) != TN_OK || tn_scan(o.config, &err) != TN_OK) {
         fprintf(stderr, "%s: %s\n", err.where, err.message);
+        tn_config_free(o.config);
         return 1;
     }
     for (int i = 1; i < argc; i++)
