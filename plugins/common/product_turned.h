@@ -52,21 +52,24 @@ typedef struct turned_part {
     int32_t width;
     bool more;         /* sums are there                                                          */
     float *sums;       /* of a token PRODUCT_TURNED_ROWS behind those of the one before it            */
-    dots_ahead *ahead; /* or NULL                                                                 */
-    int32_t lines;     /* of it that are fetched every two elements                                  */
+    const char *ahead; /* what is fetched, so many bytes with each element                          */
+    int64_t ahead_each;
 } turned_part;
 
 VEC_INLINE void turned_products(const turned_part *p, int tokens)
 {
     vec sum[TURNED_TOKENS][TURNED_VECTORS];
     const float *w = p->w, *x = p->x;
+    const char *ahead = p->ahead;
+    const int64_t each = p->ahead_each;
     for (int t = 0; t < tokens; t++)
         for (int v = 0; v < TURNED_VECTORS; v++)
             sum[t][v] = p->more ? vec_load((const char *)(p->sums + t * PRODUCT_TURNED_ROWS + v * VEC_LANES), TN_F32)
                                 : vec_set(0.0f);
-    for (int64_t i = 0; i < p->n; i++, w += TURNED_ROWS, x += p->width) {
-        for (int32_t l = 0; l < p->lines && i % 2 == 0 && p->ahead; l++)
-            dots_fetch(p->ahead);
+    for (int64_t i = 0; i < p->n; i++, w += TURNED_ROWS, x += p->width, ahead += each) {
+        __builtin_prefetch(ahead, 0, 2);
+        if (each > DOTS_LINE)
+            __builtin_prefetch(ahead + DOTS_LINE, 0, 2);
         vec rows[TURNED_VECTORS];
         for (int v = 0; v < TURNED_VECTORS; v++)
             rows[v] = vec_load((const char *)(w + v * VEC_LANES), TN_F32);
@@ -98,14 +101,22 @@ static __attribute__((noinline)) void turned_least(const turned_part *p)
     turned_products(p, TURNED_STEP);
 }
 
-/* All tokens, in as few goes as there can be, of about the same size; lanes behind the last token are zeros. */
+/* Steps of the next go where so many are left. */
+static inline int32_t turned_steps(int32_t left)
+{
+    return left == 4 ? 2 : left > 3 ? 3 : left;
+}
+
+/* All tokens, in as few goes as there can be, of about the same size; lanes behind the last token are zeros. The goes
+ * share what is fetched. */
 static inline void turned_tokens(turned_part part, int32_t tokens)
 {
     const float *x = part.x;
     float *sums = part.sums;
-    for (int32_t t = 0; t < tokens;) {
-        int32_t steps = (tokens - t + TURNED_STEP - 1) / TURNED_STEP;
-        steps = steps == 4 ? 2 : steps > 3 ? 3 : steps;
+    int32_t left = (tokens + TURNED_STEP - 1) / TURNED_STEP;
+    part.ahead_each /= left > 6 ? 3 : left > 3 ? 2 : 1;
+    for (int32_t t = 0, steps; left > 0; left -= steps, t += steps * TURNED_STEP) {
+        steps = turned_steps(left);
         part.x = x + t;
         part.sums = sums + t * PRODUCT_TURNED_ROWS;
         if (steps == 3)
@@ -114,8 +125,7 @@ static inline void turned_tokens(turned_part part, int32_t tokens)
             turned_some(&part);
         else
             turned_least(&part);
-        t += steps * TURNED_STEP;
-        part.ahead = NULL;
+        part.ahead += part.n * part.ahead_each;
     }
 }
 
@@ -126,7 +136,6 @@ VEC_INLINE void turned_of(const product_block *block, tn_dtype dtype, int64_t k,
     const int64_t size = dtype == TN_F32 ? 4 : 2;
     for (int32_t first = 0; first < block->rows; first += TURNED_ROWS) {
         const char *row[TURNED_ROWS], *w = block->w + first * block->step;
-        dots_ahead ahead = {.row = w + block->next, .bytes = k * size, .step = block->step};
         for (int r = 0; r < TURNED_ROWS; r++)
             row[r] = w + (first + r < block->rows ? r : block->rows - 1 - first) * block->step;
         for (int64_t i = 0; i < k; i += TURNED_STRETCH) {
@@ -141,8 +150,8 @@ VEC_INLINE void turned_of(const product_block *block, tn_dtype dtype, int64_t k,
                                         .width = width,
                                         .more = i > 0,
                                         .sums = sums + first,
-                                        .ahead = &ahead,
-                                        .lines = (int32_t)(2 * TURNED_ROWS * size / DOTS_LINE)},
+                                        .ahead = w + block->next + i * TURNED_ROWS * size,
+                                        .ahead_each = TURNED_ROWS * size},
                           tokens);
         }
     }
