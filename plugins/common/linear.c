@@ -127,13 +127,13 @@ typedef struct linear_tokens {
 
 /* Outputs begin .. end - 1, counted as the rows of w and the elements of y are. */
 static void multiply(const linear_layer *layer, const product_matrix *w, const linear_tokens *t, int64_t begin,
-                     int64_t end, char *scratch)
+                     int64_t end, int64_t far, char *scratch)
 {
     const product_kernels *kernels = &layer->kernels;
     if (t->x)
-        product_out_few(kernels, w, layer->in, t->x, (int32_t)t->count, begin, end, kernels->dtype, t->y);
+        product_out_few(kernels, w, layer->in, t->x, (int32_t)t->count, begin, end, far, kernels->dtype, t->y);
     else
-        product_out_tiles(kernels, w, layer->in, t->panel, t->count, begin, end, kernels->dtype, t->y, scratch);
+        product_out_tiles(kernels, w, layer->in, t->panel, t->count, begin, end, far, kernels->dtype, t->y, scratch);
 }
 
 static void move_rows(void **y, int64_t count, int64_t bytes)
@@ -143,20 +143,21 @@ static void move_rows(void **y, int64_t count, int64_t bytes)
 }
 
 /* The same of weights of any type. */
-static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t begin, int64_t end, char *mine)
+static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t begin, int64_t end, int64_t far,
+                         char *mine)
 {
     const linear_layer *layer = run->layer;
     char *scratch = mine + run->memory.product;
     int64_t size = layer->kernels.dtype == TN_F32 ? 4 : 2;
     if (!layer->codes.dtype) {
-        multiply(layer, &layer->weight, t, begin, end, scratch);
+        multiply(layer, &layer->weight, t, begin, end, far, scratch);
         return;
     }
     for (int64_t row = begin; row < end; row += STRIP) {
         int64_t n = least(STRIP, end - row);
         const product_matrix strip = unpack_strip(layer, row, n, mine + run->memory.strip);
         move_rows(t->y, t->count, row * size);
-        multiply(layer, &strip, t, 0, n, scratch);
+        multiply(layer, &strip, t, 0, n, n, scratch);
         move_rows(t->y, t->count, -row * size);
     }
 }
@@ -184,7 +185,7 @@ static void multiply_plain(const linear_run *run, const token_list *list, int64_
     memcpy(y, list->y, sizeof y);
     product_native_rows(&run->layer->kernels, list->x, list->count, run->layer->in, mine + run->memory.native, x);
     const linear_tokens tokens = {.x = x, .count = list->count, .y = y};
-    multiply_any(run, &tokens, begin, end, mine);
+    multiply_any(run, &tokens, begin, end, end, mine);
 }
 
 /* The terms of a token behind each other, by way of the strip's memory; false: it is not finite. */
@@ -352,7 +353,7 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
 {
     const linear_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
-    int64_t begin, end, block = block_tokens(layer);
+    int64_t begin, end, far, block = block_tokens(layer);
     for (int64_t first = 0, i = 0; first < run->tokens; first += block, i++) {
         int64_t n = least(block, run->tokens - first);
         const void **x;
@@ -368,11 +369,11 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
         else
             product_pack(kernels, x, n, layer->in, begin, end, run->memory.panel);
         product_wait(threads);
-        while (product_take_rows(&run->rows[i % 2], run->end - run->begin, threads, &begin, &end))
+        while (product_take_rows(&run->rows[i % 2], run->end - run->begin, thread, threads, &begin, &end, &far))
             if (layer->many_ints)
                 multiply_rounded(run, x, n, run->begin + begin, run->begin + end, y, mine);
             else
-                multiply_any(run, &tokens, run->begin + begin, run->begin + end, mine);
+                multiply_any(run, &tokens, run->begin + begin, run->begin + end, run->begin + far, mine);
     }
 }
 

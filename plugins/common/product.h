@@ -8,7 +8,7 @@
  * being moved.
  *
  * dots (few tokens): the lanes are weight rows, of which sixteen are turned in registers, a line of each at a time,
- * while the next sixteen are fetched.
+ * while rows further on are fetched.
  *
  * turned (one tile of tokens, where rows would have to be widened for it): the lanes are weight rows, which are turned
  * into the first cache some at a time, and the tokens those of a panel.

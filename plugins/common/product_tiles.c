@@ -127,6 +127,7 @@ typedef struct tile_job {
     row_source source[2]; /* outputs; or gates and ups                                              */
     int32_t sources;
     int64_t k, begin, end, tokens;
+    int64_t far;     /* rows up to there will be wanted next                                           */
     int64_t stretch; /* the usual one                                                               */
     const char *x;   /* a panel                                                                     */
     float *sums;     /* between stretches of k                                                        */
@@ -219,7 +220,7 @@ static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, in
     float bias[PRODUCT_MAX_ROWS] = {0};
     int64_t x_token = product_panel_token(kernels, job->k), native = product_native_element(kernels);
     int64_t tiles = product_tiles(kernels, job->tokens), step = kernels->variant->rows / job->sources, i = 0;
-    int64_t behind = product_least(job->end - row - step, step);
+    int64_t behind = product_least(job->far - row - step, step);
     bool last = k->from + k->n == job->k;
     const product_finish finish = finish_of(job, find_bias(job, row, n, bias));
     product_tile tile = {.k = k->n, .later = job->later};
@@ -249,13 +250,15 @@ typedef struct copied_rows {
     int64_t from, n;
 } copied_rows;
 
-/* What is behind them: the next elements of the same rows or the first of the next; none: no rows. */
+/* What is behind them: the next elements of the same rows or the first of the next, those behind the job's among them;
+ * none: no rows. */
 static copied_rows rows_behind(const tile_job *job, const copied_rows *c, int64_t rows)
 {
     int64_t length = copied_length(job->stretch, job->k), from = c->from + c->n;
+    int64_t last = c->end < job->end ? job->end : job->far;
     copied_rows next = {c->row, c->end, from, product_least(length, job->k - from)};
     if (from == job->k)
-        next = (copied_rows){c->end, product_least(c->end + rows, job->end), 0, product_least(length, job->k)};
+        next = (copied_rows){c->end, product_least(c->end + rows, last), 0, product_least(length, job->k)};
     return next;
 }
 
@@ -396,7 +399,7 @@ static void tiles_turned(const tile_job *job)
     for (int64_t row = job->begin; row < job->end; row += PRODUCT_TURNED_ROWS) {
         for (int32_t j = 0; j < job->sources; j++) {
             const product_block block = product_block_of(job->kernels, job->source[j].w, job->k, row, job->begin,
-                                                         job->end, PRODUCT_TURNED_ROWS);
+                                                         job->end, job->far, PRODUCT_TURNED_ROWS);
             job->kernels->turned(&block, job->k, job->x, width, (int32_t)job->tokens, sums[j]);
         }
         for (int64_t i = 0; i < PRODUCT_TURNED_ROWS && row + i < job->end; i += PRODUCT_FEW_ROWS)
@@ -457,13 +460,14 @@ static void take_scratch(tile_job *job, const product_matrix *const *w, char *sc
 }
 
 void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                       const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch)
+                       const void *x, int64_t tokens, int64_t begin, int64_t end, int64_t far, void *h, void *scratch)
 {
     tile_job job = {.kernels = kernels,
                     .sources = 2,
                     .k = hidden,
                     .begin = begin,
                     .end = end,
+                    .far = far,
                     .tokens = tokens,
                     .x = x,
                     .act = act,
@@ -474,13 +478,15 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 }
 
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
-                       int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
+                       int64_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out, void *const *y,
+                       void *scratch)
 {
     tile_job job = {.kernels = kernels,
                     .sources = 1,
                     .k = k,
                     .begin = begin,
                     .end = end,
+                    .far = far,
                     .tokens = tokens,
                     .x = x,
                     .act = TN_ACT_LINEAR,
@@ -508,6 +514,7 @@ void product_lines(const product_kernels *kernels, const product_matrix *a, int6
                         .sources = 1,
                         .k = k,
                         .end = rows,
+                        .far = rows,
                         .tokens = product_least(end - column, LINES_COLUMNS),
                         .act = TN_ACT_LINEAR,
                         .out = out,

@@ -280,7 +280,8 @@ static void all_rows(experts_run *run, bool second, int32_t thread, int32_t thre
 {
     int64_t rows = second ? run->layer->hidden : run->layer->inter, units = (rows + product_unit - 1) / product_unit;
     int64_t begin, end;
-    while (product_take_rows(&run->queue[second], run->groups * units * product_unit, threads, &begin, &end))
+    while (
+        product_take_rows(&run->queue[second], run->groups * units * product_unit, thread, threads, &begin, &end, NULL))
         for (int64_t unit = begin / product_unit; unit < end / product_unit; unit++) {
             int64_t group = unit / units, row = unit % units * product_unit, last = run->begin[group + 1];
             int32_t expert = expert_of(run, run->order[run->begin[group]]);

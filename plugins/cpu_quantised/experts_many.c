@@ -289,7 +289,7 @@ static void multiply_strip(const many_run *run, tn_role role, const chunk_of_slo
     for (int64_t r = 0; r < n; r++)
         layer->unpacks.unpack(&m, row + r, 0, k, layer->kernels.dtype, own->strip + r * space);
     const product_matrix strip = {own->strip, space / product_element(&layer->kernels), 1, NULL};
-    product_out_tiles(&layer->kernels, &strip, k, panel, c->count, 0, n, TN_F32, own->y, own->product);
+    product_out_tiles(&layer->kernels, &strip, k, panel, c->count, 0, n, n, TN_F32, own->y, own->product);
 }
 
 /* Features f .. f + n - 1 of h for a chunk, from sums of gates and ups. */
@@ -382,7 +382,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
     while (take(&run->queue[1], run->chunk_count, &i))
         pack_h(run, &run->chunks[i], own);
     product_wait(threads);
-    while (product_take_rows(&run->queue[2], run->layer->hidden, threads, &begin, &end))
+    while (product_take_rows(&run->queue[2], run->layer->hidden, thread, threads, &begin, &end, NULL))
         second_product(run, begin, end, own);
 }
 
@@ -390,7 +390,7 @@ void experts_many(const experts_layer *layer, const tn_call *call)
 {
     int64_t all = product_tokens(&call->in[0]);
     for (int64_t first = 0; first < all; first += BLOCK) {
-        product_queue queue[3] = {{0}, {0}, {0}};
+        product_queue queue[3] = {0};
         int64_t tokens = product_least(all - first, BLOCK);
         many_run run = {.layer = layer,
                         .call = call,

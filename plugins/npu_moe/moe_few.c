@@ -100,11 +100,11 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
     if (!down && layer->scaled && e < layer->experts)
         few_scaled(s, e, from, n, x);
     if (down)
-        product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
+        product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, last, TN_F32, y);
     else if (moe_is_apart(layer, e))
         moe_apart_few(layer, &mlp, x, n, first, last, h, (float *)(void *)(s->mine + run->memory.strip));
     else
-        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, first, last, kernels->variant->native, h);
+        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, first, last, last, kernels->variant->native, h);
 }
 
 /* A caller may name an expert more than once for a token. */
@@ -137,7 +137,7 @@ static void few_experts(const few_state *s, bool down)
     product_queue *queue = down ? s->run->columns : s->run->pieces;
     for (int64_t e = 0; e <= s->run->layer->experts; e++)
         units += units_of(s, e, down);
-    while (product_take_rows(queue, units * product_unit, s->threads, &begin, &end))
+    while (product_take_rows(queue, units * product_unit, s->thread, s->threads, &begin, &end, NULL))
         few_units(s, down, begin / product_unit, end / product_unit);
 }
 

@@ -185,9 +185,9 @@ static void multiply(const grad_run *run, const grad_rows *rows, const product_m
 {
     const product_kernels *kernels = &run->layer->kernels;
     if (rows->few)
-        product_out_few(kernels, w, k, few, (int32_t)n, begin, end, TN_F32, y);
+        product_out_few(kernels, w, k, few, (int32_t)n, begin, end, end, TN_F32, y);
     else
-        product_out_tiles(kernels, w, k, panel, n, begin, end, TN_F32, y, rows->product);
+        product_out_tiles(kernels, w, k, panel, n, begin, end, end, TN_F32, y, rows->product);
 }
 
 /* Sums of gate, up and dh; where a row is not sparse, whoever has them goes on. */
@@ -198,7 +198,7 @@ static void block_middle(grad_run *run, const grad_rows *rows, int64_t first, in
     const product_matrix down = {layer->mlp.down.data, 1, layer->mlp.down.row_stride, NULL};
     int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
     product_queue_reset(&run->dx, thread);
-    while (product_take_rows(&run->middle, inter, threads, &begin, &end)) {
+    while (product_take_rows(&run->middle, inter, thread, threads, &begin, &end, NULL)) {
         multiply(run, rows, &layer->mlp.gate, hidden, rows->x, run->memory.x, n, begin, end, rows->gate);
         multiply(run, rows, &layer->mlp.up, hidden, rows->x, run->memory.x, n, begin, end, rows->up);
         multiply(run, rows, &down, hidden, rows->dy, run->memory.dy, n, begin, end, rows->dh);
@@ -249,7 +249,7 @@ static void block_dx(grad_run *run, grad_rows *rows, int64_t first, int64_t n, i
     }
     if (!rows->few)
         product_wait(threads);
-    while (product_take_rows(&run->dx, layer->hidden, threads, &begin, &end)) {
+    while (product_take_rows(&run->dx, layer->hidden, thread, threads, &begin, &end, NULL)) {
         multiply(run, rows, &gate, inter, rows->x, m->d_gate, n, begin, end, rows->gate);
         multiply(run, rows, &up, inter, rows->dy, m->d_up, n, begin, end, rows->up);
         add_sides(run, rows, first, n, begin, end);
@@ -357,7 +357,7 @@ static void over_tokens(grad_run *run, int32_t thread, int32_t threads)
     int64_t begin, end;
     for (int i = 0; i < weight_count; i++) {
         const weight_job *job = &weights[i];
-        while (product_take_rows(&run->weights[i], job->rows, threads, &begin, &end))
+        while (product_take_rows(&run->weights[i], job->rows, thread, threads, &begin, &end, NULL))
             product_weight_grad(&layer->kernels, &job->a, &job->b, run->tokens, begin, end, job->columns, job->dw->data,
                                 job->dw->stride[0], scratch);
     }

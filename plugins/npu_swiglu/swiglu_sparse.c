@@ -102,13 +102,13 @@ static void few_tokens(const sparse_run *run, int32_t thread, int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
-    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
+    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end, far;
     int32_t n = (int32_t)run->tokens;
     sparse_rows rows = rows_of_block(run, thread, 0, n);
     product_native_rows(kernels, rows.x, n, hidden, rows.few_x, rows.x);
-    while (product_take_rows(run->sums, inter, threads, &begin, &end)) {
-        product_out_few(kernels, &layer->mlp.gate, hidden, rows.x, n, begin, end, TN_F32, rows.gate);
-        product_out_few(kernels, &layer->mlp.up, hidden, rows.x, n, begin, end, TN_F32, rows.up);
+    while (product_take_rows(run->sums, inter, thread, threads, &begin, &end, &far)) {
+        product_out_few(kernels, &layer->mlp.gate, hidden, rows.x, n, begin, end, far, TN_F32, rows.gate);
+        product_out_few(kernels, &layer->mlp.up, hidden, rows.x, n, begin, end, far, TN_F32, rows.up);
     }
     product_wait(threads);
     product_share_rows(inter, thread, threads, &begin, &end);
@@ -120,8 +120,8 @@ static void few_tokens(const sparse_run *run, int32_t thread, int32_t threads)
             hidden_row(layer, rows.gate[t], rows.up[t], begin, end, row);
     }
     product_wait(threads);
-    while (product_take_rows(run->outs, hidden, threads, &begin, &end))
-        product_out_few(kernels, &layer->mlp.down, inter, h, n, begin, end, kernels->dtype, rows.y);
+    while (product_take_rows(run->outs, hidden, thread, threads, &begin, &end, &far))
+        product_out_few(kernels, &layer->mlp.down, inter, h, n, begin, end, far, kernels->dtype, rows.y);
 }
 
 static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threads, int64_t first, int64_t n)
@@ -131,15 +131,15 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
     const sparse_memory *m = &run->memory;
     /* Rows of native type are packed by the kernels of that type: the panels are the same. */
     const product_kernels *packing = kernels->variant->native == TN_F32 ? &layer->full : kernels;
-    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
+    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end, far;
     sparse_rows rows = rows_of_block(run, thread, first, n);
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     product_pack(kernels, rows.x, n, hidden, begin, end, m->x);
     product_wait(threads);
     product_queue_reset(run->outs, thread);
-    while (product_take_rows(run->sums, inter, threads, &begin, &end)) {
-        product_out_tiles(kernels, &layer->mlp.gate, hidden, m->x, n, begin, end, TN_F32, rows.gate, rows.product);
-        product_out_tiles(kernels, &layer->mlp.up, hidden, m->x, n, begin, end, TN_F32, rows.up, rows.product);
+    while (product_take_rows(run->sums, inter, thread, threads, &begin, &end, &far)) {
+        product_out_tiles(kernels, &layer->mlp.gate, hidden, m->x, n, begin, end, far, TN_F32, rows.gate, rows.product);
+        product_out_tiles(kernels, &layer->mlp.up, hidden, m->x, n, begin, end, far, TN_F32, rows.up, rows.product);
     }
     product_wait(threads);
     product_queue_reset(run->sums, thread);
@@ -150,8 +150,9 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
         hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, rows.up[t]);
     product_pack(packing, (const void *const *)rows.up, n, inter, begin, end, m->h);
     product_wait(threads);
-    while (product_take_rows(run->outs, hidden, threads, &begin, &end))
-        product_out_tiles(kernels, &layer->mlp.down, inter, m->h, n, begin, end, kernels->dtype, rows.y, rows.product);
+    while (product_take_rows(run->outs, hidden, thread, threads, &begin, &end, &far))
+        product_out_tiles(kernels, &layer->mlp.down, inter, m->h, n, begin, end, far, kernels->dtype, rows.y,
+                          rows.product);
 }
 
 static void body(void *ctx, int32_t thread, int32_t threads)
