@@ -135,7 +135,7 @@ static void open_block(const moe_run *run, const routes *block, int64_t first, i
     *run->piece_count = pieces_cut(kernels, m->offsets, layer->experts + 1, layer->inter, layer->shared_inter,
                                    pieces_few(kernels, moe_io(layer)), threads, m->pieces);
     atomic_store(&run->pieces->next, 0);
-    atomic_store(&run->columns->next, 0);
+    product_queue_reset(run->columns, 0);
 }
 
 static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
