@@ -21,7 +21,7 @@ typedef struct linear_run {
     const tn_tensor *x, *y;
     int64_t tokens, begin, end; /* of many tokens: rows of weights of this region                           */
     linear_memory memory;
-    product_queue rows[2]; /* of this block and of the next                                            */
+    product_ranges rows[2]; /* of this block and of the next                                            */
 } linear_run;
 
 /* Rows of weights by many tokens that are a region of their own: of a thread that was asleep when one began nothing is
@@ -125,15 +125,15 @@ typedef struct linear_tokens {
     void **y;
 } linear_tokens;
 
-/* Outputs begin .. end - 1, counted as the rows of w and the elements of y are. */
-static void multiply(const linear_layer *layer, const product_matrix *w, const linear_tokens *t, int64_t begin,
-                     int64_t end, int64_t far, char *scratch)
+/* Outputs are counted as the rows of w and the elements of y are. */
+static void multiply(const linear_layer *layer, const product_matrix *w, const linear_tokens *t, product_rows outputs,
+                     char *scratch)
 {
     const product_kernels *kernels = &layer->kernels;
     if (t->x)
-        product_out_few(kernels, w, layer->in, t->x, (int32_t)t->count, begin, end, far, kernels->dtype, t->y);
+        product_out_few(kernels, w, layer->in, t->x, (int32_t)t->count, outputs, kernels->dtype, t->y);
     else
-        product_out_tiles(kernels, w, layer->in, t->panel, t->count, begin, end, far, kernels->dtype, t->y, scratch);
+        product_out_tiles(kernels, w, layer->in, t->panel, t->count, outputs, kernels->dtype, t->y, scratch);
 }
 
 static void move_rows(void **y, int64_t count, int64_t bytes)
@@ -143,21 +143,20 @@ static void move_rows(void **y, int64_t count, int64_t bytes)
 }
 
 /* The same of weights of any type. */
-static void multiply_any(const linear_run *run, const linear_tokens *t, int64_t begin, int64_t end, int64_t far,
-                         char *mine)
+static void multiply_any(const linear_run *run, const linear_tokens *t, product_rows outputs, char *mine)
 {
     const linear_layer *layer = run->layer;
     char *scratch = mine + run->memory.product;
     int64_t size = layer->kernels.dtype == TN_F32 ? 4 : 2;
     if (!layer->codes.dtype) {
-        multiply(layer, &layer->weight, t, begin, end, far, scratch);
+        multiply(layer, &layer->weight, t, outputs, scratch);
         return;
     }
-    for (int64_t row = begin; row < end; row += STRIP) {
-        int64_t n = least(STRIP, end - row);
+    for (int64_t row = outputs.begin; row < outputs.end; row += STRIP) {
+        int64_t n = least(STRIP, outputs.end - row);
         const product_matrix strip = unpack_strip(layer, row, n, mine + run->memory.strip);
         move_rows(t->y, t->count, row * size);
-        multiply(layer, &strip, t, 0, n, n, scratch);
+        multiply(layer, &strip, t, product_rows_of(0, n), scratch);
         move_rows(t->y, t->count, -row * size);
     }
 }
@@ -185,7 +184,7 @@ static void multiply_plain(const linear_run *run, const token_list *list, int64_
     memcpy(y, list->y, sizeof y);
     product_native_rows(&run->layer->kernels, list->x, list->count, run->layer->in, mine + run->memory.native, x);
     const linear_tokens tokens = {.x = x, .count = list->count, .y = y};
-    multiply_any(run, &tokens, begin, end, end, mine);
+    multiply_any(run, &tokens, product_rows_of(begin, end), mine);
 }
 
 /* The terms of a token behind each other, by way of the strip's memory; false: it is not finite. */
@@ -353,7 +352,7 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
 {
     const linear_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
-    int64_t begin, end, far, block = block_tokens(layer);
+    int64_t begin, end, block = block_tokens(layer);
     for (int64_t first = 0, i = 0; first < run->tokens; first += block, i++) {
         int64_t n = least(block, run->tokens - first);
         const void **x;
@@ -361,7 +360,8 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
         rows_of(run, first, n, mine, &x, &y);
         if (i > 0)
             product_wait(threads);
-        product_queue_reset(&run->rows[(i + 1) % 2], thread);
+        if (thread == 0)
+            product_ranges_reset(&run->rows[(i + 1) % 2]);
         const linear_tokens tokens = {.panel = run->memory.panel, .count = n, .y = y};
         product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
         if (layer->many_ints)
@@ -369,11 +369,13 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
         else
             product_pack(kernels, x, n, layer->in, begin, end, run->memory.panel);
         product_wait(threads);
-        while (product_take_rows(&run->rows[i % 2], run->end - run->begin, thread, threads, &begin, &end, &far))
+        for (product_rows p; product_take_rows(&run->rows[i % 2], run->end - run->begin, thread, threads, &p);) {
+            p = (product_rows){run->begin + p.begin, run->begin + p.end, run->begin + p.far};
             if (layer->many_ints)
-                multiply_rounded(run, x, n, run->begin + begin, run->begin + end, y, mine);
+                multiply_rounded(run, x, n, p.begin, p.end, y, mine);
             else
-                multiply_any(run, &tokens, run->begin + begin, run->begin + end, run->begin + far, mine);
+                multiply_any(run, &tokens, p, mine);
+        }
     }
 }
 
@@ -395,8 +397,8 @@ void linear_forward(const linear_layer *layer, const tn_tensor *x, const tn_tens
     bool few = run.tokens <= few_limit(layer);
     for (run.end = 0; run.end < layer->out; run.begin = run.end) {
         run.end = few ? layer->out : least(run.begin + REGION_ROWS, layer->out);
-        product_queue_reset(&run.rows[0], 0);
-        product_queue_reset(&run.rows[1], 0);
+        product_ranges_reset(&run.rows[0]);
+        product_ranges_reset(&run.rows[1]);
         if (run.tokens * layer->in * (run.end - run.begin) < linear_serial_work)
             body(&run, 0, 1);
         else

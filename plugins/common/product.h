@@ -167,7 +167,7 @@ struct product_kernels {
     void (*dots)(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums);
 
     /* sums[t * PRODUCT_TURNED_ROWS + r] = row r . token t of a panel of one tile; of tokens up to its width sums may be
-     * written, too. NULL: this variant does not need it. */
+     * written, too. NULL: rows need not be widened for tiles. */
     void (*turned)(const product_block *block, int64_t k, const void *panel, int32_t width, int32_t tokens,
                    float *sums);
 

@@ -322,7 +322,7 @@ void product_init_avx512(product_kernels *kernels)
     kernels->tile_out = tile_out_f32;
     kernels->tile_lines = tile_lines_f32;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
-    kernels->turned = brain ? turned_from_bf16 : half ? turned_from_f16 : turned_f32;
+    kernels->turned = brain ? turned_from_bf16 : half ? turned_from_f16 : NULL;
     kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu_avx512;
     kernels->row_out = row_out_avx512;

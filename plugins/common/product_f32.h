@@ -313,7 +313,7 @@ static void product_init_f32(product_kernels *kernels)
     kernels->tile_out = tile_out;
     kernels->tile_lines = tile_lines;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
-    kernels->turned = brain ? turned_from_bf16 : half ? turned_from_f16 : turned_f32;
+    kernels->turned = brain ? turned_from_bf16 : half ? turned_from_f16 : NULL;
     kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu;
     kernels->row_out = row_out;

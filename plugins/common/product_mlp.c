@@ -42,11 +42,11 @@ static void finish_few_out(const few_out *s, int64_t row, int64_t n, const float
         s->kernels->row_out(sums + t * space, &finish, (int32_t)n, (char *)s->y[t] + row * size);
 }
 
-/* The sums of up to a block of rows from `row` on, of those begin .. end - 1. Returns how many. */
-static int64_t few_dots(const product_kernels *kernels, const product_matrix *w, int64_t row, int64_t begin,
-                        int64_t end, int64_t far, int64_t k, const void *const *x, int32_t tokens, float *sums)
+/* The sums of up to a block of rows from `row` on, of those of a call. Returns how many. */
+static int64_t few_dots(const product_kernels *kernels, const product_matrix *w, int64_t row, const product_rows *rows,
+                        int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    const product_block block = product_block_of(kernels, w, k, row, begin, end, far, PRODUCT_FEW_ROWS);
+    const product_block block = product_block_of(kernels, w, k, row, rows, PRODUCT_FEW_ROWS);
     kernels->dots(&block, k, x, tokens, sums);
     return block.rows;
 }
@@ -107,32 +107,31 @@ static void out_columns(const few_out *to, int64_t k, const void *const *x, int6
 }
 
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out,
-                     void *const *h)
+                     const void *const *x, int32_t tokens, product_rows features, tn_dtype out, void *const *h)
 {
     const few_glu to = {kernels, mlp, act, out, h, tokens};
     float gate[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], up[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
     kernels->tiles_begin();
     if (mlp->gate.k_stride != 1)
-        glu_columns(&to, hidden, x, begin, end);
-    for (int64_t f = begin; mlp->gate.k_stride == 1 && f < end; f += PRODUCT_FEW_ROWS) {
-        int64_t n = few_dots(kernels, &mlp->gate, f, begin, end, far, hidden, x, tokens, gate);
-        few_dots(kernels, &mlp->up, f, begin, end, far, hidden, x, tokens, up);
+        glu_columns(&to, hidden, x, features.begin, features.end);
+    for (int64_t f = features.begin; mlp->gate.k_stride == 1 && f < features.end; f += PRODUCT_FEW_ROWS) {
+        int64_t n = few_dots(kernels, &mlp->gate, f, &features, hidden, x, tokens, gate);
+        few_dots(kernels, &mlp->up, f, &features, hidden, x, tokens, up);
         finish_few_glu(&to, f, n, gate, up, PRODUCT_FEW_ROWS);
     }
     kernels->tiles_end();
 }
 
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
-                     int32_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out, void *const *y)
+                     int32_t tokens, product_rows outputs, tn_dtype out, void *const *y)
 {
     const few_out to = {kernels, w, out, y, tokens};
     float sums[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
     kernels->tiles_begin();
     if (w->k_stride != 1)
-        out_columns(&to, k, x, begin, end);
-    for (int64_t row = begin; w->k_stride == 1 && row < end; row += PRODUCT_FEW_ROWS) {
-        int64_t n = few_dots(kernels, w, row, begin, end, far, k, x, tokens, sums);
+        out_columns(&to, k, x, outputs.begin, outputs.end);
+    for (int64_t row = outputs.begin; w->k_stride == 1 && row < outputs.end; row += PRODUCT_FEW_ROWS) {
+        int64_t n = few_dots(kernels, w, row, &outputs, k, x, tokens, sums);
         finish_few_out(&to, row, n, sums, PRODUCT_FEW_ROWS);
     }
     kernels->tiles_end();

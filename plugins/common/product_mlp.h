@@ -20,6 +20,18 @@ typedef struct product_mlp {
     int64_t inter;
 } product_mlp;
 
+/* Rows begin .. end - 1 of a matrix, or features, or outputs; those from end to far - 1 are what this thread will most
+ * likely want next, and are fetched meanwhile. */
+typedef struct product_rows {
+    int64_t begin, end, far;
+} product_rows;
+
+/* Nothing is known to follow. */
+static inline product_rows product_rows_of(int64_t begin, int64_t end)
+{
+    return (product_rows){begin, end, end};
+}
+
 /* Where ranges of rows may be split: whole vectors of dots and whole tiles. */
 enum { product_unit = 16 };
 
@@ -54,13 +66,11 @@ static inline int64_t product_tiles(const product_kernels *kernels, int64_t toke
 void product_pack(const product_kernels *kernels, const void *const *x, int64_t tokens, int64_t k, int64_t begin,
                   int64_t end, void *panel);
 
-/* Many tokens: features begin .. end - 1 of h, a panel, from the panel of x; outputs begin .. end - 1 of y, of type
- * out, which is dtype or TN_F32. Rows from end to far - 1, which this thread will want next, may be fetched, too. */
+/* Many tokens: features of h, a panel, from the panel of x; outputs of y, of type out, which is dtype or TN_F32. */
 void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                       const void *x, int64_t tokens, int64_t begin, int64_t end, int64_t far, void *h, void *scratch);
+                       const void *x, int64_t tokens, product_rows features, void *h, void *scratch);
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
-                       int64_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out, void *const *y,
-                       void *scratch);
+                       int64_t tokens, product_rows outputs, tn_dtype out, void *const *y, void *scratch);
 
 /* Element (i, column) of a matrix is at data + (i * stride + column) elements of the kernels' dtype. Borrowed. */
 typedef struct product_columns {
@@ -78,10 +88,9 @@ void product_lines(const product_kernels *kernels, const product_matrix *a, int6
 /* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows of type out: for h native or TN_F32, for y
  * dtype or TN_F32. */
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out,
-                     void *const *h);
+                     const void *const *x, int32_t tokens, product_rows features, tn_dtype out, void *const *h);
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
-                     int32_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out, void *const *y);
+                     int32_t tokens, product_rows outputs, tn_dtype out, void *const *y);
 
 /* Rows of native type for the few-token functions: x itself, or a copy in memory for n rows of k elements. */
 void product_native_rows(const product_kernels *kernels, const void *const *x, int64_t n, int64_t k, void *memory,
@@ -110,24 +119,26 @@ static inline void product_share_rows(int64_t rows, int32_t thread, int32_t thre
     *end = *end * product_unit < rows ? *end * product_unit : rows;
 }
 
-/* Work that threads take piece by piece, so a thread that the system holds up does not hold up the others. Rows are
- * divided into as many ranges as there are threads: each goes through its own, whose next rows it has fetched, and then
- * helps with those of others. Starts as zero and serves once, or again after a reset between two barriers that lie
- * behind all of the old work and before all of the new. */
-enum { PRODUCT_RANGES = 16 };
-
+/* Work that threads take piece by piece: whoever is free takes the next, so a thread that the system holds up does not
+ * hold up the others. Starts as zero and serves once, or again after a reset between two barriers that lie behind all
+ * of the old work and before all of the new. */
 typedef struct product_queue {
-    atomic_llong next; /* of work that is no rows                                                    */
-    atomic_llong taken[PRODUCT_RANGES];
+    atomic_llong next;
 } product_queue;
 
-static inline void product_queue_reset(product_queue *queue, int32_t thread)
+/* The same of rows, divided into as many ranges as there are threads: each goes through its own, whose next rows it has
+ * fetched, and then helps with those of others. */
+enum { PRODUCT_RANGES = 16 };
+
+typedef struct product_ranges {
+    atomic_llong taken[PRODUCT_RANGES]; /* pieces                                                     */
+} product_ranges;
+
+/* By one thread. */
+static inline void product_ranges_reset(product_ranges *ranges)
 {
-    if (thread != 0)
-        return;
-    atomic_store_explicit(&queue->next, 0, memory_order_relaxed);
     for (int i = 0; i < PRODUCT_RANGES; i++)
-        atomic_store_explicit(&queue->taken[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&ranges->taken[i], 0, memory_order_relaxed);
 }
 
 /* Rows that a piece had better have: tiles of long rows go through the tokens' panel anew for each piece. */
@@ -141,26 +152,25 @@ static inline int64_t product_pieces(int64_t rows, int32_t threads)
     return threads > 1 ? pieces : 1;
 }
 
-/* The next piece of rows, cut at multiples of product_unit; false when nothing is left. far, unless NULL: the end of
- * the thread's range, or of the piece where that is another's. */
-static inline bool product_take_rows(product_queue *queue, int64_t rows, int32_t thread, int32_t threads,
-                                     int64_t *begin, int64_t *end, int64_t *far)
+/* The next piece of so many rows, cut at multiples of product_unit; false when nothing is left. What follows it is the
+ * rest of the thread's range, or unknown where the range is another's. */
+static inline bool product_take_rows(product_ranges *all, int64_t rows, int32_t thread, int32_t threads,
+                                     product_rows *piece)
 {
     int64_t units = (rows + product_unit - 1) / product_unit, pieces = product_pieces(rows, threads);
     int32_t ranges = threads < PRODUCT_RANGES ? threads : PRODUCT_RANGES;
     pieces = pieces < units ? pieces : units;
     for (int32_t i = 0; i < ranges && pieces > 0; i++) {
         int32_t r = (thread + i) % ranges;
-        int64_t first = pieces * r / ranges, last = pieces * (r + 1) / ranges, piece = last;
-        if (first + atomic_load_explicit(&queue->taken[r], memory_order_relaxed) < last)
-            piece = first + atomic_fetch_add_explicit(&queue->taken[r], 1, memory_order_relaxed);
-        if (piece >= last)
+        int64_t first = pieces * r / ranges, last = pieces * (r + 1) / ranges, p = last;
+        if (first + atomic_load_explicit(&all->taken[r], memory_order_relaxed) < last)
+            p = first + atomic_fetch_add_explicit(&all->taken[r], 1, memory_order_relaxed);
+        if (p >= last)
             continue;
-        *begin = units * piece / pieces * product_unit;
-        *end = units * (piece + 1) / pieces * product_unit;
-        *end = *end < rows ? *end : rows;
-        if (far)
-            *far = i > 0 ? *end : units * last / pieces * product_unit;
+        int64_t end = units * (p + 1) / pieces * product_unit, far = units * last / pieces * product_unit;
+        *piece = product_rows_of(units * p / pieces * product_unit, end < rows ? end : rows);
+        if (i == 0)
+            piece->far = far < rows ? far : rows;
         return true;
     }
     return false;

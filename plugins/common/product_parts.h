@@ -35,17 +35,17 @@ static inline int64_t product_rows_ahead(int64_t block, int64_t row_bytes)
     return bytes > 0 ? (FETCH_AHEAD + bytes - 1) / bytes * block : block;
 }
 
-/* Up to `most` rows from `row` on, of those begin .. end - 1; rows up to far - 1 are fetched. */
+/* Up to `most` rows from `row` on, of those that a call does. */
 static inline product_block product_block_of(const product_kernels *kernels, const product_matrix *w, int64_t k,
-                                             int64_t row, int64_t begin, int64_t end, int64_t far, int64_t most)
+                                             int64_t row, const product_rows *rows, int64_t most)
 {
     int64_t step = w->row_stride * product_element(kernels);
     int64_t ahead = product_rows_ahead(most, k * product_element(kernels));
     return (product_block){.w = product_at(kernels, w, row),
                            .step = step,
-                           .next = row + ahead < far ? ahead * step : 0,
-                           .rows = (int32_t)product_least(end - row, most),
-                           .first = row < begin + ahead};
+                           .next = row + ahead < rows->far ? ahead * step : 0,
+                           .rows = (int32_t)product_least(rows->end - row, most),
+                           .first = row < rows->begin + ahead};
 }
 
 /* n numbers of a bias in f32, in dst; NULL: there is none. */

@@ -126,8 +126,8 @@ typedef struct tile_job {
     const product_kernels *kernels;
     row_source source[2]; /* outputs; or gates and ups                                              */
     int32_t sources;
-    int64_t k, begin, end, tokens;
-    int64_t far;     /* rows up to there will be wanted next                                           */
+    int64_t k, tokens;
+    product_rows rows;
     int64_t stretch; /* the usual one                                                               */
     const char *x;   /* a panel                                                                     */
     float *sums;     /* between stretches of k                                                        */
@@ -220,7 +220,7 @@ static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, in
     float bias[PRODUCT_MAX_ROWS] = {0};
     int64_t x_token = product_panel_token(kernels, job->k), native = product_native_element(kernels);
     int64_t tiles = product_tiles(kernels, job->tokens), step = kernels->variant->rows / job->sources, i = 0;
-    int64_t behind = product_least(job->far - row - step, step);
+    int64_t behind = product_least(job->rows.far - row - step, step);
     bool last = k->from + k->n == job->k;
     const product_finish finish = finish_of(job, find_bias(job, row, n, bias));
     product_tile tile = {.k = k->n, .later = job->later};
@@ -255,7 +255,7 @@ typedef struct copied_rows {
 static copied_rows rows_behind(const tile_job *job, const copied_rows *c, int64_t rows)
 {
     int64_t length = copied_length(job->stretch, job->k), from = c->from + c->n;
-    int64_t last = c->end < job->end ? job->end : job->far;
+    int64_t last = c->end < job->rows.end ? job->rows.end : job->rows.far;
     copied_rows next = {c->row, c->end, from, product_least(length, job->k - from)};
     if (from == job->k)
         next = (copied_rows){c->end, product_least(c->end + rows, last), 0, product_least(length, job->k)};
@@ -303,12 +303,13 @@ static void tiles_of_copies(const tile_job *job)
     const product_kernels *kernels = job->kernels;
     int64_t step = kernels->variant->rows / job->sources, tiles = product_tiles(kernels, job->tokens);
     int64_t length = copied_length(job->stretch, job->k), most = copied_tiles(length) * step;
-    int64_t all = job->end - job->begin, blocks = (all + most - 1) / most;
+    int64_t all = job->rows.end - job->rows.begin, blocks = (all + most - 1) / most;
     if (all <= 0)
         return;
     int64_t rows = ((all + blocks - 1) / blocks + GATHERED_ROWS - 1) / GATHERED_ROWS * GATHERED_ROWS;
-    copied_rows now = {job->begin, product_least(job->begin + rows, job->end), 0, product_least(length, job->k)};
-    while (now.row < job->end) {
+    copied_rows now = {job->rows.begin, product_least(job->rows.begin + rows, job->rows.end), 0,
+                       product_least(length, job->k)};
+    while (now.row < job->rows.end) {
         const copied_rows next = rows_behind(job, &now, rows);
         for (int64_t i = 0; i < tiles; i++)
             tokens_by_rows(job, &now, &next, (backwards ? tiles - 1 - i : i) * kernels->variant->tile_tokens, i,
@@ -338,12 +339,12 @@ static void tiles_in_place(const tile_job *job)
     int64_t stretch = stretch_of(job->stretch, job->k), step = kernels->variant->rows / job->sources;
     int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
     int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
-    rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
-    for (int64_t block = job->begin; block < job->end; block += rows)
+    rows = stretch == job->k ? job->rows.end - job->rows.begin : rows > 0 ? rows : GATHERED_ROWS;
+    for (int64_t block = job->rows.begin; block < job->rows.end; block += rows)
         for (int64_t from = 0; from < job->k; from += stretch) {
-            int64_t n = product_least(stretch, job->k - from), end = product_least(block + rows, job->end);
+            int64_t n = product_least(stretch, job->k - from), end = product_least(block + rows, job->rows.end);
             const k_range k = {from, n, product_row_space(n)};
-            if (job->b && (block == job->begin || stretch < job->k))
+            if (job->b && (block == job->rows.begin || stretch < job->k))
                 lay_stretch(job, &k);
             for (int64_t row = block; row < end; row += step)
                 tiles_of_rows(job, &k, row, (int32_t)product_least(end - row, step),
@@ -396,14 +397,14 @@ static void tiles_turned(const tile_job *job)
 {
     float sums[2][PRODUCT_MAX_TOKENS * PRODUCT_TURNED_ROWS];
     int32_t width = product_tile_width(job->kernels, job->tokens);
-    for (int64_t row = job->begin; row < job->end; row += PRODUCT_TURNED_ROWS) {
+    for (int64_t row = job->rows.begin; row < job->rows.end; row += PRODUCT_TURNED_ROWS) {
         for (int32_t j = 0; j < job->sources; j++) {
-            const product_block block = product_block_of(job->kernels, job->source[j].w, job->k, row, job->begin,
-                                                         job->end, job->far, PRODUCT_TURNED_ROWS);
+            const product_block block =
+                product_block_of(job->kernels, job->source[j].w, job->k, row, &job->rows, PRODUCT_TURNED_ROWS);
             job->kernels->turned(&block, job->k, job->x, width, (int32_t)job->tokens, sums[j]);
         }
-        for (int64_t i = 0; i < PRODUCT_TURNED_ROWS && row + i < job->end; i += PRODUCT_FEW_ROWS)
-            end_turned(job, row + i, product_least(job->end - row - i, PRODUCT_FEW_ROWS),
+        for (int64_t i = 0; i < PRODUCT_TURNED_ROWS && row + i < job->rows.end; i += PRODUCT_FEW_ROWS)
+            end_turned(job, row + i, product_least(job->rows.end - row - i, PRODUCT_FEW_ROWS),
                        (const float *const[]){sums[0] + i, sums[1] + i});
     }
 }
@@ -451,7 +452,7 @@ static void take_scratch(tile_job *job, const product_matrix *const *w, char *sc
     job->copies = copies ? scratch + product_scratch_size(kernels, job->k) - COPIED_BYTES : NULL;
     for (int32_t j = 0; j < job->sources; j++) {
         row_source *s = &job->source[j];
-        *s = (row_source){.w = w[j], .begin = job->begin, .end = job->end};
+        *s = (row_source){.w = w[j], .begin = job->rows.begin, .end = job->rows.end};
         s->gathered = scratch + j * GATHERED_ROWS * space;
         s->converted = scratch + (2 * GATHERED_ROWS + j * rows / 2) * space;
         s->apart = s->w->k_stride == 1 && must_copy(job, s->w);
@@ -460,14 +461,12 @@ static void take_scratch(tile_job *job, const product_matrix *const *w, char *sc
 }
 
 void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                       const void *x, int64_t tokens, int64_t begin, int64_t end, int64_t far, void *h, void *scratch)
+                       const void *x, int64_t tokens, product_rows features, void *h, void *scratch)
 {
     tile_job job = {.kernels = kernels,
                     .sources = 2,
                     .k = hidden,
-                    .begin = begin,
-                    .end = end,
-                    .far = far,
+                    .rows = features,
                     .tokens = tokens,
                     .x = x,
                     .act = act,
@@ -478,15 +477,12 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 }
 
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
-                       int64_t tokens, int64_t begin, int64_t end, int64_t far, tn_dtype out, void *const *y,
-                       void *scratch)
+                       int64_t tokens, product_rows outputs, tn_dtype out, void *const *y, void *scratch)
 {
     tile_job job = {.kernels = kernels,
                     .sources = 1,
                     .k = k,
-                    .begin = begin,
-                    .end = end,
-                    .far = far,
+                    .rows = outputs,
                     .tokens = tokens,
                     .x = x,
                     .act = TN_ACT_LINEAR,
@@ -513,8 +509,7 @@ void product_lines(const product_kernels *kernels, const product_matrix *a, int6
         tile_job job = {.kernels = kernels,
                         .sources = 1,
                         .k = k,
-                        .end = rows,
-                        .far = rows,
+                        .rows = product_rows_of(0, rows),
                         .tokens = product_least(end - column, LINES_COLUMNS),
                         .act = TN_ACT_LINEAR,
                         .out = out,

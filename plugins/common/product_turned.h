@@ -1,7 +1,7 @@
-/* A tile of tokens by rows that are turned, in f32: written once for every instruction set with vectors, behind
- * product_dots.h. A stretch of some rows is turned and widened into the first cache; then some tokens at a time meet
- * it, the lanes being rows. Rows of 16 bits so pass through the first cache once, where tiles would have them widened
- * first; and what lies ahead is fetched line by line between the products, so that memory works meanwhile. */
+/* A tile of tokens by rows of bf16 or f16 that are turned, in f32: written once for every instruction set with vectors,
+ * behind product_dots.h. A stretch of some rows is turned and widened into the first cache; then some tokens at a time
+ * meet it, the lanes being rows. Rows of 16 bits so pass through the first cache once, where tiles would have them
+ * widened first; and what lies ahead is fetched line by line between the products, so that memory works meanwhile. */
 #ifndef PRODUCT_TURNED_H
 #define PRODUCT_TURNED_H
 
@@ -19,7 +19,6 @@ enum {
 /* Elements i .. i + n - 1 of TURNED_ROWS rows: to[e * TURNED_ROWS + r]. */
 VEC_INLINE void turn_rows(const char *const *row, tn_dtype dtype, int64_t i, int64_t n, float *to)
 {
-    const int64_t size = dtype == TN_F32 ? 4 : 2;
     for (int v = 0; v < TURNED_VECTORS; v++, row += VEC_LANES, to += VEC_LANES) {
         int64_t e = 0;
         for (; dtype == TN_BF16 && e + PACK <= n; e += PACK) {
@@ -36,8 +35,8 @@ VEC_INLINE void turn_rows(const char *const *row, tn_dtype dtype, int64_t i, int
         for (; e < n; e += VEC_LANES) {
             vec block[VEC_LANES];
             for (int r = 0; r < VEC_LANES; r++)
-                block[r] = n - e >= VEC_LANES ? vec_load(row[r] + size * (i + e), dtype)
-                                              : vec_load_part(row[r] + size * (i + e), dtype, n - e);
+                block[r] = n - e >= VEC_LANES ? vec_load(row[r] + 2 * (i + e), dtype)
+                                              : vec_load_part(row[r] + 2 * (i + e), dtype, n - e);
             vec_transpose(block);
             for (int j = 0; j < VEC_LANES && e + j < n; j++)
                 vec_store((char *)(to + (e + j) * TURNED_ROWS), TN_F32, block[j]);
@@ -68,8 +67,6 @@ VEC_INLINE void turned_products(const turned_part *p, int tokens)
                                 : vec_set(0.0f);
     for (int64_t i = 0; i < p->n; i++, w += TURNED_ROWS, x += p->width, ahead += each) {
         __builtin_prefetch(ahead, 0, 2);
-        if (each > DOTS_LINE)
-            __builtin_prefetch(ahead + DOTS_LINE, 0, 2);
         vec rows[TURNED_VECTORS];
         for (int v = 0; v < TURNED_VECTORS; v++)
             rows[v] = vec_load((const char *)(w + v * VEC_LANES), TN_F32);
@@ -133,7 +130,7 @@ VEC_INLINE void turned_of(const product_block *block, tn_dtype dtype, int64_t k,
                           int32_t tokens, float *sums)
 {
     _Alignas(64) float turned[TURNED_STRETCH * TURNED_ROWS];
-    const int64_t size = dtype == TN_F32 ? 4 : 2;
+    const int64_t size = 2; /* of an element in memory                                                 */
     for (int32_t first = 0; first < block->rows; first += TURNED_ROWS) {
         const char *row[TURNED_ROWS], *w = block->w + first * block->step;
         for (int r = 0; r < TURNED_ROWS; r++)
@@ -155,12 +152,6 @@ VEC_INLINE void turned_of(const product_block *block, tn_dtype dtype, int64_t k,
                           tokens);
         }
     }
-}
-
-static void turned_f32(const product_block *block, int64_t k, const void *panel, int32_t width, int32_t tokens,
-                       float *sums)
-{
-    turned_of(block, TN_F32, k, panel, width, tokens, sums);
 }
 
 static void turned_from_bf16(const product_block *block, int64_t k, const void *panel, int32_t width, int32_t tokens,

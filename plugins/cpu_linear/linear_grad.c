@@ -82,7 +82,8 @@ static void do_dx(const grad_run *run, int64_t piece, char *mine)
         for (int64_t t = 0; t < n; t++)
             rows[t] = dy + t * run->dy.stride * size;
         product_native_rows(kernels, rows, n, layer->out, mine + run->memory.native, rows);
-        product_out_few(kernels, &columns, layer->out, rows, (int32_t)n, begin, end, end, kernels->dtype, y);
+        product_out_few(kernels, &columns, layer->out, rows, (int32_t)n, product_rows_of(begin, end), kernels->dtype,
+                        y);
         return;
     }
     const product_matrix rows = {dy, run->dy.stride, 1, NULL};

@@ -31,7 +31,7 @@ typedef struct experts_run {
     int32_t *order, *begin;       /* slots by expert, and where each expert's begin                       */
     int64_t groups;               /* experts in use                                                       */
     float *unpacked;              /* a row for each thread                                                */
-    product_queue queue[2];
+    product_ranges rows[2];       /* of both products                                                     */
 } experts_run;
 
 void experts_open(experts_layer *layer, const tn_site *site, uint64_t flags, int32_t terms, bool many_ints)
@@ -279,10 +279,9 @@ static void down(const experts_run *run, int64_t expert, const stretch *s)
 static void all_rows(experts_run *run, bool second, int32_t thread, int32_t threads)
 {
     int64_t rows = second ? run->layer->hidden : run->layer->inter, units = (rows + product_unit - 1) / product_unit;
-    int64_t begin, end;
-    while (
-        product_take_rows(&run->queue[second], run->groups * units * product_unit, thread, threads, &begin, &end, NULL))
-        for (int64_t unit = begin / product_unit; unit < end / product_unit; unit++) {
+    for (product_rows p;
+         product_take_rows(&run->rows[second], run->groups * units * product_unit, thread, threads, &p);)
+        for (int64_t unit = p.begin / product_unit; unit < p.end / product_unit; unit++) {
             int64_t group = unit / units, row = unit % units * product_unit, last = run->begin[group + 1];
             int32_t expert = expert_of(run, run->order[run->begin[group]]);
             for (int64_t i = run->begin[group]; i < last; i += SLOTS) {
@@ -324,11 +323,11 @@ static void begin_block(experts_run *run, int32_t thread, int32_t threads)
 {
     int64_t begin, end;
     float *rest = run->unpacked + thread * longest(run->layer);
-    product_queue_reset(&run->queue[0], thread);
-    product_queue_reset(&run->queue[1], thread);
     if (thread == 0) {
         experts_weights(run->layer, run->call, run->first, run->tokens, run->weights);
         sort_slots(run);
+        product_ranges_reset(&run->rows[0]);
+        product_ranges_reset(&run->rows[1]);
     }
     product_share(run->tokens, thread, threads, &begin, &end);
     for (int64_t t = begin; t < end; t++) {

@@ -40,7 +40,8 @@ typedef struct many_run {
     ints_group *x;    /* tokens, rounded                                                                  */
     char *wild[2];    /* 1 for each token, or slot, that cannot be rounded                                */
     own_memory *own;
-    product_queue *queue; /* chunks and parts; chunks; columns                                            */
+    product_queue *queue; /* chunks and parts; chunks                                                     */
+    product_ranges *columns;
 } many_run;
 
 static int64_t most_of(int64_t a, int64_t b)
@@ -289,7 +290,7 @@ static void multiply_strip(const many_run *run, tn_role role, const chunk_of_slo
     for (int64_t r = 0; r < n; r++)
         layer->unpacks.unpack(&m, row + r, 0, k, layer->kernels.dtype, own->strip + r * space);
     const product_matrix strip = {own->strip, space / product_element(&layer->kernels), 1, NULL};
-    product_out_tiles(&layer->kernels, &strip, k, panel, c->count, 0, n, n, TN_F32, own->y, own->product);
+    product_out_tiles(&layer->kernels, &strip, k, panel, c->count, product_rows_of(0, n), TN_F32, own->y, own->product);
 }
 
 /* Features f .. f + n - 1 of h for a chunk, from sums of gates and ups. */
@@ -364,6 +365,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 {
     many_run *run = ctx;
     own_memory *own = &run->own[thread];
+    product_rows piece;
     int64_t i, begin, end, units = (run->layer->inter + product_unit - 1) / product_unit;
     if (thread == 0) {
         experts_weights(run->layer, run->call, run->first, run->tokens, run->weights);
@@ -382,22 +384,24 @@ static void body(void *ctx, int32_t thread, int32_t threads)
     while (take(&run->queue[1], run->chunk_count, &i))
         pack_h(run, &run->chunks[i], own);
     product_wait(threads);
-    while (product_take_rows(&run->queue[2], run->layer->hidden, thread, threads, &begin, &end, NULL))
-        second_product(run, begin, end, own);
+    while (product_take_rows(run->columns, run->layer->hidden, thread, threads, &piece))
+        second_product(run, piece.begin, piece.end, own);
 }
 
 void experts_many(const experts_layer *layer, const tn_call *call)
 {
     int64_t all = product_tokens(&call->in[0]);
     for (int64_t first = 0; first < all; first += BLOCK) {
-        product_queue queue[3] = {0};
+        product_queue queue[2] = {0};
+        product_ranges columns = {0};
         int64_t tokens = product_least(all - first, BLOCK);
         many_run run = {.layer = layer,
                         .call = call,
                         .first = first,
                         .tokens = tokens,
                         .slots = tokens * layer->top_k,
-                        .queue = queue};
+                        .queue = queue,
+                        .columns = &columns};
         layout(&run, layer, product_least(call->plan->max_tokens, BLOCK), call->plan->threads, call->scratch);
         tn_parallel(body, &run);
     }

@@ -120,11 +120,11 @@ static void do_piece(const gmm_run *run, const piece *p, char *mine)
     }
     if (m->offsets[p->group + 1] - from <= few(run)) {
         product_native_rows(kernels, x, n, k, mine + m->native, x);
-        product_out_few(kernels, &w, k, x, (int32_t)n, p->begin, p->end, p->end, kernels->dtype, y);
+        product_out_few(kernels, &w, k, x, (int32_t)n, product_rows_of(p->begin, p->end), kernels->dtype, y);
         return;
     }
     product_pack(kernels, x, n, k, 0, product_tiles(kernels, n), mine + m->panel);
-    product_out_tiles(kernels, &w, k, mine + m->panel, n, p->begin, p->end, p->end, kernels->dtype, y,
+    product_out_tiles(kernels, &w, k, mine + m->panel, n, product_rows_of(p->begin, p->end), kernels->dtype, y,
                       mine + m->product);
 }
 

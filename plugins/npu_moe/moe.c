@@ -171,10 +171,16 @@ tn_status moe_check_ids(const moe_layer *layer, const moe_input *in, tn_error *e
 
 tn_status moe_forward(const moe_layer *layer, const moe_input *in, const tn_tensor *y, void *scratch, tn_error *err)
 {
-    product_queue pieces = {0}, columns = {0};
+    product_queue pieces = {0};
+    product_ranges gates = {0}, columns = {0};
     int64_t piece_count = 0;
-    moe_run run = {
-        .layer = layer, .in = in, .y = y, .pieces = &pieces, .columns = &columns, .piece_count = &piece_count};
+    moe_run run = {.layer = layer,
+                   .in = in,
+                   .y = y,
+                   .pieces = &pieces,
+                   .gates = &gates,
+                   .columns = &columns,
+                   .piece_count = &piece_count};
     run.tokens = product_tokens(in->x);
     run.block = block_tokens(layer, run.tokens);
     run.memory = layout(layer, in->max_tokens, in->threads, scratch);

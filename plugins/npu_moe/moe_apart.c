@@ -128,7 +128,7 @@ void moe_apart_tiles(const moe_layer *layer, const product_mlp *mlp, const void 
         for (int i = 0; i < count; i++) {
             for (int64_t t = 0; t < tokens; t++)
                 y[t] = strip + t * row + i * n;
-            product_out_tiles(kernels, &parts[i], layer->hidden, x, tokens, 0, row / count, row / count, TN_F32, y,
+            product_out_tiles(kernels, &parts[i], layer->hidden, x, tokens, product_rows_of(0, row / count), TN_F32, y,
                               scratch);
         }
         for (int64_t t = 0; t < tokens; t++) {
@@ -153,7 +153,7 @@ void moe_apart_few(const moe_layer *layer, const product_mlp *mlp, const void *c
         for (int i = 0; i < count; i++) {
             for (int32_t t = 0; t < tokens; t++)
                 y[t] = strip + t * row + i * n;
-            product_out_few(kernels, &parts[i], layer->hidden, x, tokens, 0, row / count, row / count, TN_F32, y);
+            product_out_few(kernels, &parts[i], layer->hidden, x, tokens, product_rows_of(0, row / count), TN_F32, y);
         }
         for (int32_t t = 0; t < tokens; t++) {
             float activated[MOE_APART], narrow[MOE_APART];

@@ -101,8 +101,8 @@ static void product(const expert *x, const product_matrix *w, int64_t k, const c
     for (int64_t i = 0; i < n; i++)
         to[i] = y + i * (end - begin);
     if (x->n > x->few) {
-        product_out_tiles(kernels, &part, k, panel + first * product_panel_token(kernels, k), n, 0, end - begin,
-                          end - begin, TN_F32, to, x->mine + x->b->product);
+        product_out_tiles(kernels, &part, k, panel + first * product_panel_token(kernels, k), n,
+                          product_rows_of(0, end - begin), TN_F32, to, x->mine + x->b->product);
         return;
     }
     const void *list[PRODUCT_FEW_TOKENS];
@@ -111,7 +111,7 @@ static void product(const expert *x, const product_matrix *w, int64_t k, const c
         if (kernels->variant->native != kernels->dtype)
             list[i] = panel + (first + i) * k * (int64_t)sizeof(float);
     }
-    product_out_few(kernels, &part, k, list, (int32_t)n, 0, end - begin, end - begin, TN_F32, to);
+    product_out_few(kernels, &part, k, list, (int32_t)n, product_rows_of(0, end - begin), TN_F32, to);
 }
 
 static product_matrix turned(const product_matrix *w)

@@ -100,11 +100,13 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
     if (!down && layer->scaled && e < layer->experts)
         few_scaled(s, e, from, n, x);
     if (down)
-        product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, last, TN_F32, y);
+        product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, product_rows_of(first, last), TN_F32,
+                        y);
     else if (moe_is_apart(layer, e))
         moe_apart_few(layer, &mlp, x, n, first, last, h, (float *)(void *)(s->mine + run->memory.strip));
     else
-        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, first, last, last, kernels->variant->native, h);
+        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, product_rows_of(first, last),
+                        kernels->variant->native, h);
 }
 
 /* A caller may name an expert more than once for a token. */
@@ -133,12 +135,12 @@ static void few_units(const few_state *s, bool down, int64_t begin, int64_t end)
 /* Whoever is free takes the next piece: a thread that gets less of the memory does not hold up the others. */
 static void few_experts(const few_state *s, bool down)
 {
-    int64_t units = 0, begin, end;
-    product_queue *queue = down ? s->run->columns : s->run->pieces;
+    int64_t units = 0;
+    product_ranges *all = down ? s->run->columns : s->run->gates;
     for (int64_t e = 0; e <= s->run->layer->experts; e++)
         units += units_of(s, e, down);
-    while (product_take_rows(queue, units * product_unit, s->thread, s->threads, &begin, &end, NULL))
-        few_units(s, down, begin / product_unit, end / product_unit);
+    for (product_rows p; product_take_rows(all, units * product_unit, s->thread, s->threads, &p);)
+        few_units(s, down, p.begin / product_unit, p.end / product_unit);
 }
 
 /* The places of a token's experts in the order of the experts, as many tokens add theirs up. */

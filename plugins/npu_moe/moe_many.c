@@ -50,7 +50,7 @@ static void first_product(const moe_run *run, const routes *block, int64_t first
         if (moe_is_apart(layer, p->group))
             moe_apart_few(layer, &mlp, x, (int32_t)n, p->begin, p->end, rows, strip);
         else
-            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end, p->end,
+            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, product_rows_of(p->begin, p->end),
                             kernels->variant->native, rows);
         return;
     }
@@ -59,8 +59,8 @@ static void first_product(const moe_run *run, const routes *block, int64_t first
         moe_apart_tiles(layer, &mlp, mine + m->panel_x, n, p->begin, p->end, h, strip,
                         (void **)(void *)(mine + m->y_rows), mine + m->apart, mine + m->product);
     else
-        product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, p->begin, p->end, p->end, h,
-                          mine + m->product);
+        product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n,
+                          product_rows_of(p->begin, p->end), h, mine + m->product);
 }
 
 /* Adds columns begin .. end - 1 (at most MOE_STRIP) of the second product of n of expert e's tokens to their sums. */
@@ -82,9 +82,9 @@ static void add_columns(const moe_run *run, const routes *block, const float *sc
         const void *rows[PRODUCT_FEW_TOKENS];
         for (int64_t i = 0; i < n; i++)
             rows[i] = h + i * h_row;
-        product_out_few(kernels, &down, mlp.inter, rows, (int32_t)n, 0, width, width, TN_F32, y);
+        product_out_few(kernels, &down, mlp.inter, rows, (int32_t)n, product_rows_of(0, width), TN_F32, y);
     } else {
-        product_out_tiles(kernels, &down, mlp.inter, h, n, 0, width, width, TN_F32, y, mine + m->product);
+        product_out_tiles(kernels, &down, mlp.inter, h, n, product_rows_of(0, width), TN_F32, y, mine + m->product);
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t slot = m->slots[m->offsets[e] + first + i];
@@ -135,7 +135,7 @@ static void open_block(const moe_run *run, const routes *block, int64_t first, i
     *run->piece_count = pieces_cut(kernels, m->offsets, layer->experts + 1, layer->inter, layer->shared_inter,
                                    pieces_few(kernels, moe_io(layer)), threads, m->pieces);
     atomic_store(&run->pieces->next, 0);
-    product_queue_reset(run->columns, 0);
+    product_ranges_reset(run->columns);
 }
 
 static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
@@ -145,7 +145,7 @@ static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t threa
     routes block = m->routed;
     float *scale = m->scale;
     char *mine = moe_thread_memory(run, thread);
-    int64_t begin, end;
+    product_rows piece;
     if (layer->router.weight) {
         block.weights += first * layer->top_k;
         block.experts += first * layer->top_k;
@@ -157,8 +157,8 @@ static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t threa
     for (int64_t i; (i = atomic_fetch_add(&run->pieces->next, 1)) < *run->piece_count;)
         first_product(run, &block, first, &m->pieces[i], mine);
     product_wait(threads);
-    while (product_take_rows(run->columns, layer->hidden, thread, threads, &begin, &end, NULL))
-        second_product(run, &block, scale, first, n, begin, end, mine);
+    while (product_take_rows(run->columns, layer->hidden, thread, threads, &piece))
+        second_product(run, &block, scale, first, n, piece.begin, piece.end, mine);
 }
 
 void moe_many(const moe_run *run, int32_t thread, int32_t threads)

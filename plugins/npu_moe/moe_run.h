@@ -32,7 +32,8 @@ typedef struct moe_run {
     const tn_tensor *y;
     int64_t tokens, block, most_block;
     moe_memory memory;
-    product_queue *pieces, *columns; /* of a block                                                    */
+    product_queue *pieces;           /* of a block's first product, of many tokens                     */
+    product_ranges *gates, *columns; /* rows of its first product, of few tokens, and of its second    */
     int64_t *piece_count;
 } moe_run;
 

@@ -56,11 +56,12 @@ static void sums_of(const router *r, const product_kernels *kernels, const produ
     if (few) {
         if (kernels == r->own)
             product_native_rows(kernels, rows, n, r->hidden, wide, rows);
-        product_out_few(kernels, w, r->hidden, rows, (int32_t)n, begin, end, end, TN_F32, y);
+        product_out_few(kernels, w, r->hidden, rows, (int32_t)n, product_rows_of(begin, end), TN_F32, y);
         return;
     }
     product_pack(kernels, rows, n, r->hidden, 0, product_tiles(kernels, n), memory + m.panel);
-    product_out_tiles(kernels, w, r->hidden, memory + m.panel, n, begin, end, end, TN_F32, y, memory + m.product);
+    product_out_tiles(kernels, w, r->hidden, memory + m.panel, n, product_rows_of(begin, end), TN_F32, y,
+                      memory + m.product);
 }
 
 void router_logits(const router *r, const router_gate *gate, const void *const *x, int64_t n, bool few, int64_t begin,

@@ -130,7 +130,8 @@ static void back_tokens(const router_back *b, int64_t first, int64_t n, char *mi
         product_matrix w = pieces_rows_from(kernels, &turned, c);
         for (int64_t t = 0; t < n; t++)
             y[t] = strip + t * width;
-        product_out_tiles(kernels, &w, r->experts, mine + b->panel, n, 0, width, width, TN_F32, y, mine + b->product);
+        product_out_tiles(kernels, &w, r->experts, mine + b->panel, n, product_rows_of(0, width), TN_F32, y,
+                          mine + b->product);
         for (int64_t t = 0; t < n; t++)
             pieces_add(r->own, strip + t * width, 1.0f, width, b->sums + (first + t) * r->hidden + c);
     }

@@ -18,7 +18,7 @@ typedef struct swiglu_run {
     const tn_tensor *x, *y;
     int64_t tokens;
     swiglu_memory memory;
-    product_queue *glus, *outs;
+    product_ranges *glus, *outs;
 } swiglu_run;
 
 static bool is_small(const swiglu_layer *layer)
@@ -75,20 +75,19 @@ static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
 {
     const swiglu_memory *m = &run->memory;
     const product_kernels *kernels = &run->layer->kernels;
-    int64_t hidden = run->layer->hidden, inter = run->layer->mlp.inter, begin, end, far;
+    int64_t hidden = run->layer->hidden, inter = run->layer->mlp.inter;
+    product_rows piece;
     int32_t n = (int32_t)run->tokens;
     const void *x[PRODUCT_FEW_TOKENS] = {0};
     void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
     few_rows(run, 0, n, m->thread + (size_t)thread * m->thread_size, x, y);
     for (int32_t t = 0; t < n; t++)
         h[t] = m->h + t * inter * (kernels->variant->native == TN_F32 ? 4 : 2);
-    while (product_take_rows(run->glus, inter, thread, threads, &begin, &end, &far))
-        product_glu_few(kernels, &run->layer->mlp, hidden, run->layer->act, x, n, begin, end, far,
-                        kernels->variant->native, h);
+    while (product_take_rows(run->glus, inter, thread, threads, &piece))
+        product_glu_few(kernels, &run->layer->mlp, hidden, run->layer->act, x, n, piece, kernels->variant->native, h);
     product_wait(threads);
-    while (product_take_rows(run->outs, hidden, thread, threads, &begin, &end, &far))
-        product_out_few(kernels, &run->layer->mlp.down, inter, (const void *const *)h, n, begin, end, far,
-                        kernels->dtype, y);
+    while (product_take_rows(run->outs, hidden, thread, threads, &piece))
+        product_out_few(kernels, &run->layer->mlp.down, inter, (const void *const *)h, n, piece, kernels->dtype, y);
 }
 
 static void small_layer(const swiglu_run *run, int32_t thread, int32_t threads)
@@ -107,9 +106,9 @@ static void small_layer(const swiglu_run *run, int32_t thread, int32_t threads)
         few_rows(run, first, n, mine, x, y);
         for (int32_t t = 0; t < n; t++)
             h[t] = mine + m->few_h + (size_t)t * (size_t)inter * sizeof(float);
-        product_glu_few(kernels, &run->layer->mlp, hidden, run->layer->act, x, n, 0, inter, inter,
+        product_glu_few(kernels, &run->layer->mlp, hidden, run->layer->act, x, n, product_rows_of(0, inter),
                         kernels->variant->native, h);
-        product_out_few(kernels, &run->layer->mlp.down, inter, (const void *const *)h, n, 0, hidden, hidden,
+        product_out_few(kernels, &run->layer->mlp.down, inter, (const void *const *)h, n, product_rows_of(0, hidden),
                         kernels->dtype, y);
     }
 }
@@ -119,7 +118,8 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
     const product_kernels *kernels = &run->layer->kernels;
     const swiglu_memory *m = &run->memory;
     int64_t hidden = run->layer->hidden, inter = run->layer->mlp.inter, block = swiglu_block_tokens(run->layer), begin,
-            end, far;
+            end;
+    product_rows piece;
     char *mine = m->thread + (size_t)thread * m->thread_size, *scratch = mine + m->product;
     const void **x_rows = (const void **)(void *)(mine + m->x_rows);
     void **y_rows = (void **)(void *)(mine + m->y_rows);
@@ -134,15 +134,15 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
         product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
         product_pack(kernels, x_rows, n, hidden, begin, end, m->x);
         product_wait(threads);
-        product_queue_reset(run->outs, thread);
-        while (product_take_rows(run->glus, inter, thread, threads, &begin, &end, &far))
-            product_glu_tiles(kernels, &run->layer->mlp, hidden, run->layer->act, m->x, n, begin, end, far, m->h,
-                              scratch);
+        if (thread == 0)
+            product_ranges_reset(run->outs);
+        while (product_take_rows(run->glus, inter, thread, threads, &piece))
+            product_glu_tiles(kernels, &run->layer->mlp, hidden, run->layer->act, m->x, n, piece, m->h, scratch);
         product_wait(threads);
-        product_queue_reset(run->glus, thread);
-        while (product_take_rows(run->outs, hidden, thread, threads, &begin, &end, &far))
-            product_out_tiles(kernels, &run->layer->mlp.down, inter, m->h, n, begin, end, far, kernels->dtype, y_rows,
-                              scratch);
+        if (thread == 0)
+            product_ranges_reset(run->glus);
+        while (product_take_rows(run->outs, hidden, thread, threads, &piece))
+            product_out_tiles(kernels, &run->layer->mlp.down, inter, m->h, n, piece, kernels->dtype, y_rows, scratch);
     }
 }
 
@@ -170,7 +170,7 @@ void swiglu_forward(const swiglu_layer *layer, const tn_tensor *x, const tn_tens
         swiglu_sparse_forward(layer, x, y, scratch);
         return;
     }
-    product_queue glus = {0}, outs = {0};
+    product_ranges glus = {0}, outs = {0};
     swiglu_run run = {layer, x, y, product_tokens(x), layout(layer, scratch), &glus, &outs};
     if (run.tokens > 0)
         swiglu_start(layer, run.tokens, body, &run);

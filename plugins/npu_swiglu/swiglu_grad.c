@@ -47,8 +47,8 @@ typedef struct grad_run {
     int64_t tokens;
     grad_memory memory;
     product_tokens_matrix all_x, all_dy; /* data NULL: to be copied first                          */
-    product_queue middle, dx;            /* of a block                                                      */
-    product_queue weights[JOBS];
+    product_ranges middle, dx;           /* of a block                                                      */
+    product_ranges weights[JOBS];
 } grad_run;
 
 static int64_t element(const swiglu_layer *layer)
@@ -181,13 +181,13 @@ static void middle(const grad_run *run, const grad_rows *rows, int64_t t, int64_
 
 /* Rows begin .. end - 1 of w with n tokens, from few rows of native type or from a panel. */
 static void multiply(const grad_run *run, const grad_rows *rows, const product_matrix *w, int64_t k,
-                     const void *const *few, const void *panel, int64_t n, int64_t begin, int64_t end, void *const *y)
+                     const void *const *few, const void *panel, int64_t n, product_rows outputs, void *const *y)
 {
     const product_kernels *kernels = &run->layer->kernels;
     if (rows->few)
-        product_out_few(kernels, w, k, few, (int32_t)n, begin, end, end, TN_F32, y);
+        product_out_few(kernels, w, k, few, (int32_t)n, outputs, TN_F32, y);
     else
-        product_out_tiles(kernels, w, k, panel, n, begin, end, end, TN_F32, y, rows->product);
+        product_out_tiles(kernels, w, k, panel, n, outputs, TN_F32, y, rows->product);
 }
 
 /* Sums of gate, up and dh; where a row is not sparse, whoever has them goes on. */
@@ -197,13 +197,15 @@ static void block_middle(grad_run *run, const grad_rows *rows, int64_t first, in
     const swiglu_layer *layer = run->layer;
     const product_matrix down = {layer->mlp.down.data, 1, layer->mlp.down.row_stride, NULL};
     int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
-    product_queue_reset(&run->dx, thread);
-    while (product_take_rows(&run->middle, inter, thread, threads, &begin, &end, NULL)) {
-        multiply(run, rows, &layer->mlp.gate, hidden, rows->x, run->memory.x, n, begin, end, rows->gate);
-        multiply(run, rows, &layer->mlp.up, hidden, rows->x, run->memory.x, n, begin, end, rows->up);
-        multiply(run, rows, &down, hidden, rows->dy, run->memory.dy, n, begin, end, rows->dh);
+    product_rows piece;
+    if (thread == 0)
+        product_ranges_reset(&run->dx);
+    while (product_take_rows(&run->middle, inter, thread, threads, &piece)) {
+        multiply(run, rows, &layer->mlp.gate, hidden, rows->x, run->memory.x, n, piece, rows->gate);
+        multiply(run, rows, &layer->mlp.up, hidden, rows->x, run->memory.x, n, piece, rows->up);
+        multiply(run, rows, &down, hidden, rows->dy, run->memory.dy, n, piece, rows->dh);
         for (int64_t t = 0; t < n && !layer->sparse; t++)
-            middle(run, rows, t, first + t, begin, end);
+            middle(run, rows, t, first + t, piece.begin, piece.end);
     }
     if (!layer->sparse)
         return;
@@ -236,6 +238,7 @@ static void block_dx(grad_run *run, grad_rows *rows, int64_t first, int64_t n, i
     const product_matrix gate = {layer->mlp.gate.data, 1, layer->mlp.gate.row_stride, NULL};
     const product_matrix up = {layer->mlp.up.data, 1, layer->mlp.up.row_stride, NULL};
     int64_t inter = layer->mlp.inter, begin, end;
+    product_rows piece;
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     for (int side = 0; side < 2; side++) {
         for (int64_t t = 0; t < n; t++)
@@ -249,10 +252,10 @@ static void block_dx(grad_run *run, grad_rows *rows, int64_t first, int64_t n, i
     }
     if (!rows->few)
         product_wait(threads);
-    while (product_take_rows(&run->dx, layer->hidden, thread, threads, &begin, &end, NULL)) {
-        multiply(run, rows, &gate, inter, rows->x, m->d_gate, n, begin, end, rows->gate);
-        multiply(run, rows, &up, inter, rows->dy, m->d_up, n, begin, end, rows->up);
-        add_sides(run, rows, first, n, begin, end);
+    while (product_take_rows(&run->dx, layer->hidden, thread, threads, &piece)) {
+        multiply(run, rows, &gate, inter, rows->x, m->d_gate, n, piece, rows->gate);
+        multiply(run, rows, &up, inter, rows->dy, m->d_up, n, piece, rows->up);
+        add_sides(run, rows, first, n, piece.begin, piece.end);
     }
 }
 
@@ -274,7 +277,8 @@ static void block_of_tokens(grad_run *run, int64_t first, int64_t n, int32_t thr
         product_wait(threads);
     block_middle(run, &rows, first, n, thread, threads);
     product_wait(threads);
-    product_queue_reset(&run->middle, thread);
+    if (thread == 0)
+        product_ranges_reset(&run->middle);
     if (wanted(run->to->dx))
         block_dx(run, &rows, first, n, thread, threads);
 }
@@ -354,12 +358,11 @@ static void over_tokens(grad_run *run, int32_t thread, int32_t threads)
     weight_job weights[JOBS];
     sum_job sums[SUMS];
     int weight_count = list_weights(run, weights), sum_count = list_biases(run, sums);
-    int64_t begin, end;
     for (int i = 0; i < weight_count; i++) {
         const weight_job *job = &weights[i];
-        while (product_take_rows(&run->weights[i], job->rows, thread, threads, &begin, &end, NULL))
-            product_weight_grad(&layer->kernels, &job->a, &job->b, run->tokens, begin, end, job->columns, job->dw->data,
-                                job->dw->stride[0], scratch);
+        for (product_rows p; product_take_rows(&run->weights[i], job->rows, thread, threads, &p);)
+            product_weight_grad(&layer->kernels, &job->a, &job->b, run->tokens, p.begin, p.end, job->columns,
+                                job->dw->data, job->dw->stride[0], scratch);
     }
     for (int i = 0; i < sum_count; i++)
         sum_columns(run, &sums[i], thread, threads);

@@ -16,7 +16,7 @@ typedef struct sparse_run {
     const tn_tensor *x, *y;
     int64_t tokens;
     sparse_memory memory;
-    product_queue *sums, *outs;
+    product_ranges *sums, *outs;
 } sparse_run;
 
 /* What one thread works with: pointers to the rows of a block. */
@@ -102,13 +102,14 @@ static void few_tokens(const sparse_run *run, int32_t thread, int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
-    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end, far;
+    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
+    product_rows piece;
     int32_t n = (int32_t)run->tokens;
     sparse_rows rows = rows_of_block(run, thread, 0, n);
     product_native_rows(kernels, rows.x, n, hidden, rows.few_x, rows.x);
-    while (product_take_rows(run->sums, inter, thread, threads, &begin, &end, &far)) {
-        product_out_few(kernels, &layer->mlp.gate, hidden, rows.x, n, begin, end, far, TN_F32, rows.gate);
-        product_out_few(kernels, &layer->mlp.up, hidden, rows.x, n, begin, end, far, TN_F32, rows.up);
+    while (product_take_rows(run->sums, inter, thread, threads, &piece)) {
+        product_out_few(kernels, &layer->mlp.gate, hidden, rows.x, n, piece, TN_F32, rows.gate);
+        product_out_few(kernels, &layer->mlp.up, hidden, rows.x, n, piece, TN_F32, rows.up);
     }
     product_wait(threads);
     product_share_rows(inter, thread, threads, &begin, &end);
@@ -120,8 +121,8 @@ static void few_tokens(const sparse_run *run, int32_t thread, int32_t threads)
             hidden_row(layer, rows.gate[t], rows.up[t], begin, end, row);
     }
     product_wait(threads);
-    while (product_take_rows(run->outs, hidden, thread, threads, &begin, &end, &far))
-        product_out_few(kernels, &layer->mlp.down, inter, h, n, begin, end, far, kernels->dtype, rows.y);
+    while (product_take_rows(run->outs, hidden, thread, threads, &piece))
+        product_out_few(kernels, &layer->mlp.down, inter, h, n, piece, kernels->dtype, rows.y);
 }
 
 static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threads, int64_t first, int64_t n)
@@ -131,18 +132,21 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
     const sparse_memory *m = &run->memory;
     /* Rows of native type are packed by the kernels of that type: the panels are the same. */
     const product_kernels *packing = kernels->variant->native == TN_F32 ? &layer->full : kernels;
-    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end, far;
+    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
+    product_rows piece;
     sparse_rows rows = rows_of_block(run, thread, first, n);
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     product_pack(kernels, rows.x, n, hidden, begin, end, m->x);
     product_wait(threads);
-    product_queue_reset(run->outs, thread);
-    while (product_take_rows(run->sums, inter, thread, threads, &begin, &end, &far)) {
-        product_out_tiles(kernels, &layer->mlp.gate, hidden, m->x, n, begin, end, far, TN_F32, rows.gate, rows.product);
-        product_out_tiles(kernels, &layer->mlp.up, hidden, m->x, n, begin, end, far, TN_F32, rows.up, rows.product);
+    if (thread == 0)
+        product_ranges_reset(run->outs);
+    while (product_take_rows(run->sums, inter, thread, threads, &piece)) {
+        product_out_tiles(kernels, &layer->mlp.gate, hidden, m->x, n, piece, TN_F32, rows.gate, rows.product);
+        product_out_tiles(kernels, &layer->mlp.up, hidden, m->x, n, piece, TN_F32, rows.up, rows.product);
     }
     product_wait(threads);
-    product_queue_reset(run->sums, thread);
+    if (thread == 0)
+        product_ranges_reset(run->sums);
     /* A thread's tokens are those of its tiles: it packs them at once. */
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     int64_t last = end < product_tiles(kernels, n) ? end * kernels->variant->tile_tokens : n;
@@ -150,9 +154,8 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
         hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, rows.up[t]);
     product_pack(packing, (const void *const *)rows.up, n, inter, begin, end, m->h);
     product_wait(threads);
-    while (product_take_rows(run->outs, hidden, thread, threads, &begin, &end, &far))
-        product_out_tiles(kernels, &layer->mlp.down, inter, m->h, n, begin, end, far, kernels->dtype, rows.y,
-                          rows.product);
+    while (product_take_rows(run->outs, hidden, thread, threads, &piece))
+        product_out_tiles(kernels, &layer->mlp.down, inter, m->h, n, piece, kernels->dtype, rows.y, rows.product);
 }
 
 static void body(void *ctx, int32_t thread, int32_t threads)
@@ -168,7 +171,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 
 void swiglu_sparse_forward(const swiglu_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch)
 {
-    product_queue sums = {0}, outs = {0};
+    product_ranges sums = {0}, outs = {0};
     sparse_run run = {layer, x, y, product_tokens(x), layout(layer, scratch), &sums, &outs};
     if (run.tokens > 0)
         swiglu_start(layer, run.tokens, body, &run);

@@ -311,8 +311,8 @@ static check_case block_case(tn_layout layout, tn_dtype dtype, const moe_shape *
 #define DEEPSEEK (TN_HAS_F32_ROUTER | WIDE | RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE)
 
 /* tokens, hidden, inter, experts, top_k, gap, shared, ids, features, act. Around the few tokens of a call and of an
- * expert, more than a piece, and pieces that are cut between threads. Experts of more than 8192 elements take tiles of
- * pairs. */
+ * expert, more than a piece, pieces that are cut between threads, and more than the 4096 tokens of a block. Experts of
+ * more than 8192 elements take tiles of pairs. */
 static const moe_shape expert_shapes[] = {
     {0, 8, 4, 3, 1, 0, 0, SPREAD, 0, 0, 0},
     {1, 1, 1, 1, 1, 0, 0, SPREAD, WIDE, 0, 0},
@@ -328,6 +328,7 @@ static const moe_shape expert_shapes[] = {
     {130, 18, 16, 4, 1, 0, 0, ONE_EXPERT, WIDE, 0, 0},
     {300, 10, 6, 5, 2, 0, 0, CROWDED, 0, 0, 0},
     {530, 6, 5, 9, 3, 1, 0, SPREAD, 0, 0, 0},
+    {4200, 17, 5, 2, 1, 0, 0, SPREAD, 0, 0, 0},
     {3, 130, 70, 3, 2, 1, 0, SPREAD, 0, 0, 0},
     {70, 97, 86, 3, 2, 1, 0, SPREAD, 0, TN_ACT_GELU_TANH, 0},
     {45, 66, 131, 2, 1, 0, 0, ONE_EXPERT, WIDE, 0, 0},

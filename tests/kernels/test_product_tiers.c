@@ -1,5 +1,6 @@
-/* Which variant of the products each set of instruction sets and each type gets. */
-#include "product.h"
+/* Which variant of the products each set of instruction sets and each type gets, what variants have in common, and how
+ * threads share rows. */
+#include "product_mlp.h"
 #include "suite.h"
 
 #include <check.h>
@@ -180,10 +181,127 @@ START_TEST(sizes_fit)
 }
 END_TEST
 
+/* Numbers whose sums depend on the order in which they are added. */
+static void fill(float *to, int64_t n, tn_dtype dtype, uint32_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525 + 1013904223;
+        float value = ((float)(seed >> 8) / 8388608.0f - 1.0f) * (seed & 16 ? 64.0f : 1.0f);
+        if (dtype == TN_F32)
+            to[i] = value;
+        else
+            ((uint16_t *)to)[i] = dtype == TN_BF16 ? tn_f32_to_bf16(value) : tn_f32_to_f16(value);
+    }
+}
+
+/* Turned rows give the bits of tiles, whose rows are widened. */
+static void check_turned(const product_kernels *k, int32_t rows, int32_t tokens, int64_t length)
+{
+    enum { MOST = 300 };
+    static float weights[PRODUCT_TURNED_ROWS * MOST], tokens_of[PRODUCT_MAX_TOKENS * MOST];
+    static _Alignas(64) float panel[PRODUCT_MAX_TOKENS * MOST], wide[PRODUCT_TURNED_ROWS][MOST];
+    static float sums[PRODUCT_MAX_TOKENS * PRODUCT_TURNED_ROWS];
+    const int32_t width = product_tile_width(k, tokens);
+    const void *x[PRODUCT_MAX_TOKENS];
+    char *w = (char *)weights;
+    fill(weights, rows * length, k->dtype, 1);
+    fill(tokens_of, tokens * length, k->dtype, 2);
+    for (int32_t t = 0; t < tokens; t++)
+        x[t] = (char *)tokens_of + t * length * 2;
+    k->pack(x, tokens, width, length, panel);
+    const product_block block = {.w = w, .step = length * 2, .rows = rows, .first = true};
+    k->turned(&block, length, panel, width, tokens, sums);
+    for (int32_t r = 0; r < rows; r++)
+        k->widen(w + r * length * 2, length, wide[r]);
+    for (int32_t first = 0; first < rows; first += k->variant->rows) {
+        const void *of[PRODUCT_MAX_ROWS];
+        for (int32_t r = 0; r < k->variant->rows; r++)
+            of[r] = wide[first + r < rows ? first + r : rows - 1];
+        float y[PRODUCT_MAX_TOKENS][PRODUCT_MAX_ROWS];
+        void *to[PRODUCT_MAX_TOKENS];
+        for (int32_t t = 0; t < tokens; t++)
+            to[t] = y[t];
+        const product_tile tile = {.w = of, .k = length, .panel = panel, .width = width};
+        const product_finish finish = {TN_F32, TN_ACT_LINEAR, NULL};
+        int32_t n = rows - first < k->variant->rows ? rows - first : k->variant->rows;
+        k->tile_out(&tile, &finish, n, to, tokens);
+        for (int32_t t = 0; t < tokens; t++)
+            for (int32_t r = 0; r < n; r++)
+                same_bits(k->variant->name, "a turned row", (uint32_t)(t * 64 + first + r),
+                          tn_f32_bits(sums[t * PRODUCT_TURNED_ROWS + first + r]), tn_f32_bits(y[t][r]));
+    }
+}
+
+START_TEST(turned_rows_have_the_sums_of_tiles)
+{
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+    static const int64_t lengths[] = {1, 17, 32, 128, 129, 300};
+    static const int32_t rows[] = {1, 15, 16, 17, 32};
+    int found = 0;
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
+        for (int d = 0; d < 3 && !(tiers[i].flags & ~(tn_cpu_flags() | TN_CPU_SLOW_BF16)); d++) {
+            const product_kernels k = kernels_of(dtypes[d], tiers[i].flags, 0);
+            bool widens = k.variant->native != dtypes[d] && strcmp(k.variant->name, "c") != 0;
+            ck_assert_msg(widens == (k.turned != NULL), "%s %s", k.variant->name, tn_dtype_name(dtypes[d]));
+            found += widens;
+            for (size_t l = 0; l < sizeof lengths / sizeof *lengths && widens; l++)
+                for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+                    for (int32_t tokens = 1; tokens <= k.variant->max_tokens; tokens++)
+                        check_turned(&k, rows[r], tokens, lengths[l]);
+        }
+    if (!found)
+        printf("SKIPPED turned rows: no instruction set here has them\n");
+}
+END_TEST
+
+/* Threads that come in any order have all rows once, and what is said to follow a piece is the thread's next one. */
+static void check_pieces(int64_t rows, int32_t threads, uint32_t seed)
+{
+    product_ranges all = {0};
+    int64_t given = 0, next[48] = {0};
+    char taken[5000] = {0};
+    for (int32_t left = threads; left > 0;) {
+        seed = seed * 1664525 + 1013904223;
+        int32_t thread = (int32_t)((seed >> 8) % (uint32_t)threads);
+        product_rows piece;
+        if (next[thread] < 0)
+            continue;
+        if (!product_take_rows(&all, rows, thread, threads, &piece)) {
+            next[thread] = -1;
+            left--;
+            continue;
+        }
+        ck_assert(piece.begin % product_unit == 0 && piece.begin < piece.end && piece.end <= piece.far);
+        ck_assert_int_le(piece.far, rows);
+        if (next[thread] > 0 && threads <= PRODUCT_RANGES && piece.far > piece.end)
+            ck_assert_int_ge(piece.begin, next[thread]);
+        next[thread] = piece.end;
+        for (int64_t r = piece.begin; r < piece.end; r++)
+            ck_assert_int_eq(taken[r]++, 0);
+        given += piece.end - piece.begin;
+    }
+    ck_assert_int_eq(given, rows);
+    product_rows piece;
+    ck_assert(!product_take_rows(&all, rows, 0, threads, &piece));
+    product_ranges_reset(&all);
+    ck_assert(rows == 0 || product_take_rows(&all, rows, 0, threads, &piece));
+}
+
+START_TEST(threads_take_each_row_once)
+{
+    static const int64_t rows[] = {0, 1, 15, 16, 17, 100, 1000, 1024, 3072, 4999};
+    static const int32_t threads[] = {1, 2, 3, 4, 7, 15, 16, 17, 40};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++)
+            for (uint32_t seed = 0; seed < 20; seed++)
+                check_pieces(rows[r], threads[t], seed);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("product tiers", 0);
     suite_add(tc, variants_follow_the_flags, few_tokens_go_by_dots, halves_are_those_of_the_header, tables_are_complete,
-              sizes_fit);
+              sizes_fit, turned_rows_have_the_sums_of_tiles, threads_take_each_row_once);
     return suite_run();
 }
