@@ -99,7 +99,6 @@ static void set_state(http *h, line *l, line_state state)
     pthread_mutex_lock(&h->lock);
     l->state = state;
     l->since = http_now();
-    l->ended = 0;
     if (state != LINE_ANSWERING)
         l->exchange = NULL;
     pthread_mutex_unlock(&h->lock);

@@ -19,7 +19,6 @@ typedef struct line {
     int fd;
     line_state state;
     double since;
-    int ended;     /* how often in a row the watch has seen it ended meanwhile                            */
     bool odd_path; /* of the request: it holds a NUL                                                       */
     struct exchange *exchange; /* that is being answered; or NULL                                          */
     struct line *next, **before;

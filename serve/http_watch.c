@@ -9,9 +9,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* ENDED: so often in a row is an end seen where what was read is with the handler by then, or is not all. That is no
- * time, since where processors are busy whoever reads waits for one, too. */
-enum { PERIOD_MS = 50, ENDED = 5 };
+enum { PERIOD_MS = 50 };
 
 /* Its sending side was closed, or all of it. */
 static bool has_gone(int fd)
@@ -21,20 +19,20 @@ static bool has_gone(int fd)
 }
 
 /* And all that it sent has been read: libmicrohttpd does not see an end that comes together with the last bytes. */
-static bool ended_early(line *l)
+static bool has_ended(int fd)
 {
     int unread = 0;
-    bool ended = has_gone(l->fd) && ioctl(l->fd, FIONREAD, &unread) == 0 && unread == 0;
-    l->ended = ended ? l->ended + 1 : 0;
-    return l->ended >= ENDED;
+    return has_gone(fd) && ioctl(fd, FIONREAD, &unread) == 0 && unread == 0;
 }
 
 static void look(const http *h, line *l, double now)
 {
     double most = l->state == LINE_READING ? h->options.read_seconds : h->options.idle_seconds;
     if (l->state != LINE_ANSWERING) {
-        if (now - l->since > most || ended_early(l))
+        if (now - l->since > most)
             shutdown(l->fd, SHUT_RDWR); /* libmicrohttpd sees it closed, and closes it                      */
+        else if (has_ended(l->fd))
+            shutdown(l->fd, SHUT_RD); /* the same when it reads on: a whole request is answered first       */
         return;
     }
     exchange *x = l->exchange;

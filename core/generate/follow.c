@@ -41,20 +41,63 @@ static tn_status make_session(following *f, const parallel_order *order)
     return TN_OK;
 }
 
-static tn_status run(following *f, tn_session *s, const parallel_order *order, const char *bytes)
+/* What a follower's batch points to. */
+typedef struct told_media {
+    tn_pictures pictures[MULTIMODAL_KINDS];
+    const float *deep[MULTIMODAL_KINDS][RUN_DEEP];
+    tn_sounds sounds;
+} told_media;
+
+static const tn_pictures *take_pictures(const tn_session *s, const parallel_order *order, const ranks_call *call,
+                                        multimodal_kind kind, told_media *to)
 {
-    size_t row = (size_t)(s->rows * order->number[0]);
-    const int64_t *at = (const int64_t *)(const void *)bytes;
+    tn_pictures *p = &to->pictures[kind];
+    *p = (tn_pictures){.size = sizeof *p,
+                       .features = call->features[kind],
+                       .feature_count = order->number[RUN_FEATURES + kind],
+                       .deep = to->deep[kind],
+                       .deep_count = s->shape->media ? s->shape->media->deep_count : 0};
+    for (int32_t i = 0; i < RUN_DEEP; i++)
+        to->deep[kind][i] = call->deep[i][kind];
+    return p->features ? p : NULL;
+}
+
+static tn_status take_call(tn_session *s, const parallel_order *order, char *bytes, tn_batch *batch, told_media *to,
+                           tn_error *err)
+{
+    ranks_call call;
+    tn_status status = ranks_lay_out(s, order, bytes, &call, err);
+    if (status == TN_OK && order->bytes != (int64_t)call.bytes)
+        status = tn_fail(err, TN_E_INTERNAL, "parallel",
+                         "a call of rank 0 has other bytes than it tells of; report this defect");
+    if (status != TN_OK)
+        return status;
+    *batch = (tn_batch){.size = sizeof *batch,
+                        .rows = s->rows,
+                        .tokens = order->number[0],
+                        .ids = call.ids,
+                        .mask = call.mask,
+                        .positions = call.positions,
+                        .token_types = call.types,
+                        .axes = call.axes};
+    to->sounds = (tn_sounds){.size = sizeof to->sounds,
+                             .features = call.features[MULTIMODAL_SOUND],
+                             .feature_count = order->number[RUN_FEATURES + MULTIMODAL_SOUND]};
+    batch->images = take_pictures(s, order, &call, MULTIMODAL_IMAGE, to);
+    batch->videos = take_pictures(s, order, &call, MULTIMODAL_VIDEO, to);
+    batch->sounds = to->sounds.features ? &to->sounds : NULL;
+    return TN_OK;
+}
+
+static tn_status run(following *f, tn_session *s, const parallel_order *order, char *bytes)
+{
     float *hidden[1];
-    tn_batch batch = {.size = sizeof batch, .rows = s->rows, .tokens = order->number[0], .ids = at};
+    tn_batch batch;
+    told_media media;
     tn_outputs outputs = {.size = sizeof outputs};
-    at += row;
-    if (order->number[2] & HAS_MASK) {
-        batch.mask = at;
-        at += row;
-    }
-    if (order->number[2] & HAS_POSITIONS)
-        batch.positions = at;
+    tn_status status = take_call(s, order, bytes, &batch, &media, f->err);
+    if (status != TN_OK)
+        return status;
     if (!s->discard && !(s->discard = malloc((size_t)(HEAD_ROWS * s->shape->vocab) * sizeof *s->discard)))
         return tn_fail(f->err, TN_E_MEMORY, "session", "out of memory");
     outputs.logits = order->number[1] & WANTS_LOGITS ? s->discard : NULL;
@@ -62,7 +105,7 @@ static tn_status run(following *f, tn_session *s, const parallel_order *order, c
     outputs.hidden = order->number[1] & WANTS_HIDDEN ? hidden : NULL;
     s->any_logits = order->number[4];
     ranks_asked ask = {.session = s, .err = f->err};
-    tn_status status = session_run(s, &batch, &outputs, order->number[3] ? ranks_ask : NULL, &ask, f->err);
+    status = session_run(s, &batch, &outputs, order->number[3] ? ranks_ask : NULL, &ask, f->err);
     if (status == TN_E_CANCELLED || status == TN_E_VERIFY) { /* all of them have that                       */
         tn_error_clear(f->err);
         status = TN_OK;
@@ -70,7 +113,7 @@ static tn_status run(following *f, tn_session *s, const parallel_order *order, c
     return status;
 }
 
-static tn_status carry_out(following *f, const parallel_order *order, const char *bytes)
+static tn_status carry_out(following *f, const parallel_order *order, char *bytes)
 {
     if (order->kind == ORDER_APPLY)
         return parallel_apply_told(f->model, f->config, order, bytes, f->err);

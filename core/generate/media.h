@@ -85,6 +85,10 @@ tn_status media_whole_pictures(const media *m, const tn_pictures *p, tower_media
 /* Makes the features of what is given, or takes them, and leaves them on the device, until media_drop or media_end. */
 tn_status media_features(media *m, const tn_outputs *outputs, tn_error *err);
 void media_drop(media *m);
+/* These features, and those beside each of them, in f32: to where a kind's array is not NULL. */
+tn_status media_read(const media *m, float *const features[MULTIMODAL_KINDS],
+                     float *const deep[RUN_DEEP][MULTIMODAL_KINDS], tn_error *err);
+
 /* Rows of images and videos, which are the first ones. */
 static inline int64_t media_pictures(const media *m)
 {

@@ -366,3 +366,35 @@ tn_status media_features(media *m, const tn_outputs *outputs, tn_error *err)
     }
     return status;
 }
+
+/* ---- as they lie on the device ------------------------------------------------------------------------------ */
+
+static tn_status read_table(const media *m, const void *table, float *const to[MULTIMODAL_KINDS], char *block,
+                            tn_error *err)
+{
+    tn_status status = TN_OK;
+    int64_t first = 0;
+    for (int kind = MULTIMODAL_IMAGE; kind < MULTIMODAL_KINDS && status == TN_OK; first += m->count[kind++]) {
+        if (!to[kind])
+            continue;
+        const char *from = (const char *)table + (size_t)first * row_bytes(m);
+        status = device_download(m->device, block, from, (size_t)m->count[kind] * row_bytes(m), err);
+        if (status == TN_OK)
+            convert_to_f32(block, m->dtype, to[kind], m->count[kind] * m->shape->hidden);
+    }
+    return status;
+}
+
+tn_status media_read(const media *m, float *const features[MULTIMODAL_KINDS],
+                     float *const deep[RUN_DEEP][MULTIMODAL_KINDS], tn_error *err)
+{
+    int64_t rows = media_rows(m);
+    char *block = rows > 0 ? malloc((size_t)rows * row_bytes(m)) : NULL;
+    tn_status status = rows > 0 && !block ? no_memory(err) : TN_OK;
+    if (status == TN_OK)
+        status = read_table(m, m->device_features, features, block, err);
+    for (int j = 0; j < RUN_DEEP && status == TN_OK; j++)
+        status = read_table(m, m->device_deep[j], deep[j], block, err);
+    free(block);
+    return status;
+}

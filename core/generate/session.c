@@ -176,25 +176,27 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         status = check_head(s, err);
     if (status == TN_OK)
         status = session_check(s, &batch, err);
-    if (status == TN_OK)
-        status = ranks_run(s, &batch, &outputs, progress, err);
     if (status != TN_OK)
         return status;
     ranks_asked asked = {s, progress, ctx, err};
-    bool asks = s->model->group && s->model->group->end.rank == 0 && progress;
+    bool tells = s->model->group && s->model->group->end.rank == 0;
     int32_t limit = threads_limit(s->threads);
     status = begin_media(s, &batch, &outputs, err);
+    if (status == TN_OK)
+        status = ranks_run(s, &batch, &outputs, progress, err);
+    bool begun = status == TN_OK || !tells;
     if (status == TN_OK)
         follow_length(s, &batch);
     if (status == TN_OK && past_restarts(&s->past, s->columns, batch.tokens))
         status = run_past(s, err);
     if (status == TN_OK)
-        status = run_chunks(s, &batch, batch.tokens, &outputs, asks ? ranks_ask : progress, asks ? &asked : ctx, err);
+        status = run_chunks(s, &batch, batch.tokens, &outputs, tells && progress ? ranks_ask : progress,
+                            tells && progress ? &asked : ctx, err);
     if (status == TN_OK)
         status = device_sync(s->model->target.device, err);
     media_end(&s->media);
     threads_limit(limit);
-    if (s->model->group && status != TN_OK && status != TN_E_CANCELLED && status != TN_E_VERIFY)
+    if (s->model->group && begun && status != TN_OK && status != TN_E_CANCELLED && status != TN_E_VERIFY)
         s->model->group->failed = true; /* the others are in the midst of it                           */
     return model_files_check(s->model, status, err);
 }

@@ -111,14 +111,26 @@ void *multimodal_text(graph_builder *b, const config_reader *c, decoder_spec *s,
     return decoder_build(b, c, s);
 }
 
+/* Towers are whole: rank 0 alone runs them. */
+static void *build_tower(graph_builder *b, const tower_kind *tower, graph_module *parent, const char *name,
+                         const config_reader *config, int64_t hidden)
+{
+    struct group *group = b->group, *sums = b->sums;
+    b->group = b->sums = NULL;
+    void *state = tower->build(b, parent, name, config, hidden);
+    b->group = group;
+    b->sums = sums;
+    return state;
+}
+
 static void build_towers(graph_builder *b, graph_module *model, const config_reader *c, const config_reader *vision,
                          int64_t hidden, multimodal *m)
 {
     config_reader audio = config_child(c, "audio_config");
     if (m->audio && b->status == TN_OK)
-        m->audio_state = m->audio->build(b, model, "audio_tower", &audio, hidden);
+        m->audio_state = build_tower(b, m->audio, model, "audio_tower", &audio, hidden);
     if (m->vision && b->status == TN_OK)
-        m->vision_state = m->vision->build(b, model, "visual", vision, hidden);
+        m->vision_state = build_tower(b, m->vision, model, "visual", vision, hidden);
     for (graph_module *tower = model ? model->first_child : NULL; tower; tower = tower->next)
         tower->apart = true; /* nothing else is there yet                                              */
 }
@@ -225,7 +237,7 @@ void *multimodal_beside(graph_builder *b, const config_reader *config, const con
         m->token[MULTIMODAL_IMAGE] = read_token(config, key, around->token);
         b->aliases = NULL;
         b->outer = beside_names;
-        m->vision_state = m->vision->build(b, b->graph->root, around->model_type, config, s->shape.hidden);
+        m->vision_state = build_tower(b, m->vision, b->graph->root, around->model_type, config, s->shape.hidden);
         b->outer = names;
         m->sight = m->vision_state ? m->vision->beside->sight(m->vision_state) : SIGHT_BACK;
         m->marks = m->vision_state ? m->vision->beside->marks(m->vision_state) : NULL;

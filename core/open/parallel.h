@@ -31,7 +31,7 @@ typedef enum parallel_kind {
 /* What rank 0 is about to do, and how many bytes follow. */
 typedef struct parallel_order {
     int64_t kind, session, bytes;
-    int64_t number[5];
+    int64_t number[8];
 } parallel_order;
 
 /* Rank 0 of a parallel model: tells the others. Others, and models that are not: nothing. */

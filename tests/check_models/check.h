@@ -28,6 +28,7 @@ typedef enum run_mode { RUN_MADE, RUN_GIVEN } run_mode;
 
 /* run.c: memory for the results, with hidden states or without; the case in calls of chunk tokens (0: all); all of it,
  * with somebody who looks at each operation. A session that has the whole prompt, and the logits of its last token. */
+run_mode run_main_mode(const golden *g); /* with the positions of its file, and with pixels and sound       */
 bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_results *r);
 void run_free(run_results *r);
 bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err);

@@ -71,18 +71,12 @@ void check_fail(const golden *g, const char *what, const char *spec, const tn_er
         exit(1);
 }
 
-/* How a case is run: with the positions of its file, and with pixels and sound. */
-static run_mode main_mode(const golden *g)
-{
-    return golden_has_media(g) ? RUN_MADE : RUN_GIVEN;
-}
-
 /* The other way, where there is one: positions that the model counts; features and positions of the file. */
 static void check_other_mode(const golden *g, tn_model *model, const char *spec)
 {
     tn_error err = TN_ERROR_INIT;
     run_results r = {0};
-    run_mode other = main_mode(g) == RUN_MADE ? RUN_GIVEN : RUN_MADE;
+    run_mode other = run_main_mode(g) == RUN_MADE ? RUN_GIVEN : RUN_MADE;
     if (!g->positions.data)
         return;
     const char *what = other == RUN_MADE ? "made" : "given";
@@ -97,7 +91,7 @@ static void check_tokens(const golden *g, tn_model *model, const near_tokens *n,
 {
     tn_error err = TN_ERROR_INIT;
     run_results r = {0};
-    if (run_allocate(g, model, false, &r) && run_case(g, model, 1, main_mode(g), &r, &err))
+    if (run_allocate(g, model, false, &r) && run_case(g, model, 1, run_main_mode(g), &r, &err))
         check_bf16(g, &r, n, "tokens", spec, rounds);
     else
         check_fail(g, "tokens", spec, &err);
@@ -134,7 +128,7 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
     if (g->embedding.data && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK)
         check_embedding(g, model, dtype, spec);
     else if (err.code == TN_OK && tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK &&
-             run_allocate(g, model, hidden, &r) && run_case(g, model, 0, main_mode(g), &r, &err))
+             run_allocate(g, model, hidden, &r) && run_case(g, model, 0, run_main_mode(g), &r, &err))
         check_results(media_remember(&with, &r), model, o, n, spec, dtype, &r);
     else
         check_fail(g, tn_dtype_name(dtype), spec, &err);
@@ -166,7 +160,7 @@ static bool find_near(const golden *g, tn_model *model, const options *o, near_t
 {
     const tn_model_options mo = {.size = sizeof mo, .dtype = "bf16"};
     tn_model *one = o->group ? tn_model_open(g->model, &mo, err) : model;
-    bool found = one && near_find(g, one, main_mode(g), n, err);
+    bool found = one && near_find(g, one, run_main_mode(g), n, err);
     if (one != model)
         tn_model_close(one);
     return found;
@@ -221,11 +215,11 @@ static void check_folder(const char *folder, const char *name, const options *o)
     golden g;
     int before = check_tally.skipped;
     bool open = golden_open(&g, folder, name, &err);
-    if (open && o->group && (!g.logits.data || golden_has_media(&g))) {
-        printf("SKIP %-22s %s\n", g.name, "pictures, sounds and vectors of texts are not cut over ranks");
+    if (open && o->group && !g.logits.data) {
+        printf("SKIP %-22s %s\n", g.name, "vectors of texts are not cut over ranks");
         check_tally.skipped++;
     } else if (open && o->parallel && !o->group) {
-        for (int i = 0; i < o->spec_count && g.logits.data && !golden_has_media(&g); i++) {
+        for (int i = 0; i < o->spec_count && g.logits.data; i++) {
             check_ranks(&g, TN_F32, o->config, o->specs[i], o->parallel);
             check_ranks(&g, TN_BF16, o->config, o->specs[i], o->parallel);
         }

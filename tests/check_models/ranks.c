@@ -37,12 +37,14 @@ static int64_t passes_of_gather(int64_t count)
     return count < 2 ? 0 : passes_of_gather(half) + passes_of_gather(count - half) + 2 * half + count % 2;
 }
 
-/* One call of a session, and what it was to take. */
+/* One call of a session, and what it was to take, which is told of text. */
 static bool run_foretold(tn_session *s, const tn_batch *batch, float *logits, outcome *o, tn_error *err)
 {
     const tn_outputs out = {.size = sizeof out, .last_logits = logits};
     tn_forecast f = {.size = sizeof f};
     int64_t calls[2] = {0}, bytes[2] = {0}, each = o->each;
+    if (batch->images || batch->videos || batch->sounds)
+        return tn_session_run(s, batch, &out, err) == TN_OK;
     if (o->group && tn_session_forecast(s, batch->tokens, &f, err) != TN_OK)
         return false;
     if (o->group)
@@ -69,7 +71,10 @@ static bool choose_some(const golden *g, tn_model *model, const outcome *as, out
     tokens = tokens < most ? tokens : most;
     o->answer = calloc((size_t)(ANSWER * vocab), sizeof *o->answer);
     tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = tokens, .ids = g->ids.data};
+    media media = {0};
     bool ok = s && o->answer;
+    if (tokens == g->ids.shape[1])
+        media_fill(g, RUN_MADE, 0, tokens, &media, &batch);
     for (int i = 0; i < ANSWER && ok; i++) {
         float *logits = o->answer + i * vocab;
         if (i == ANSWER / 2) /* back and on again                                                      */
@@ -79,17 +84,19 @@ static bool choose_some(const golden *g, tn_model *model, const outcome *as, out
         for (int64_t v = 1; v < vocab && ok; v++)
             id = logits[v] > logits[id] ? v : id;
         o->chosen[i] = id = as ? as->chosen[i] : id;
-        batch.tokens = 1;
-        batch.ids = &id;
+        batch = (tn_batch){.size = sizeof batch, .rows = 1, .tokens = 1, .ids = &id};
     }
+    media_free(&media);
     tn_session_free(s);
     return ok;
 }
 
 static bool look(const golden *g, tn_model *model, const outcome *as, outcome *o, tn_error *err)
 {
-    return run_allocate(g, model, false, &o->whole) && run_case(g, model, 0, RUN_GIVEN, &o->whole, err) &&
-           run_allocate(g, model, false, &o->some) && run_case(g, model, 3, RUN_GIVEN, &o->some, err) &&
+    golden with = *g;
+    return run_allocate(g, model, false, &o->whole) && run_case(g, model, 0, run_main_mode(g), &o->whole, err) &&
+           run_allocate(g, model, false, &o->some) &&
+           run_case(media_remember(&with, &o->whole), model, 3, RUN_GIVEN, &o->some, err) &&
            choose_some(g, model, as, o, err);
 }
 
@@ -225,7 +232,7 @@ static bool compare(const golden *g, const asked *a, local_group *group, const t
     bool sums = adds_up(a->parallel);
     tn_model *one = open_one(g, a, NULL, config, &err), *all = NULL;
     bool ok = one && look(g, one, NULL, &alone, &err), few = ok && may_refuse(g, a, one);
-    ok = ok && (!sums || a->dtype != TN_BF16 || !g->bf16.data || near_find(g, one, RUN_GIVEN, &near, &err));
+    ok = ok && (!sums || a->dtype != TN_BF16 || !g->bf16.data || near_find(g, one, run_main_mode(g), &near, &err));
     tn_model_close(one);
     if (ok && (all = open_one(g, a, &end, config, &err)) != NULL)
         ok = look(g, all, &alone, &together, &err);

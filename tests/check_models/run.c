@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+run_mode run_main_mode(const golden *g)
+{
+    return golden_has_media(g) ? RUN_MADE : RUN_GIVEN;
+}
+
 void run_free(run_results *r)
 {
     for (int64_t i = 0; r->hidden && i <= r->layers; i++)

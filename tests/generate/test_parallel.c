@@ -1,5 +1,6 @@
 /* One end of a group that this program plays: what goes together, what is refused, and a group that fails. How ranks
  * compute is check_models --parallel's matter. */
+#include "open/parallel.h"
 #include "suite.h"
 
 #include <tenon/tenon.h>
@@ -9,6 +10,7 @@
 
 #define LLAMA "tests/data/models/llama"
 #define MIXTURE "tests/data/models/qwen3_moe"
+#define SEEING "tests/data/models/qwen2_vl"
 
 /* The other ranks say what this one says, but for what is to go wrong. */
 typedef struct play {
@@ -16,7 +18,8 @@ typedef struct play {
     int gathers, fails_at; /* 0: never                                                              */
     bool passes;           /* there is a pass                                                          */
     bool unlike;           /* rank 1's config.json is another one                                      */
-    int closed;
+    int closed, tells;
+    const char *told; /* what rank 0 tells this one; or NULL                                              */
 } play;
 
 static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *err)
@@ -38,7 +41,13 @@ static tn_status gather(void *self, void *all, const int64_t *bytes, tn_error *e
 
 static tn_status tell(void *self, void *data, int64_t bytes, bool idle, tn_error *err)
 {
-    (void)self, (void)data, (void)bytes, (void)idle, (void)err;
+    play *p = self;
+    (void)idle, (void)err;
+    p->tells++;
+    if (p->told) {
+        memcpy(data, p->told, (size_t)bytes);
+        p->told += bytes;
+    }
     return TN_OK;
 }
 
@@ -306,6 +315,56 @@ START_TEST(ranks_that_are_not_alike)
 }
 END_TEST
 
+/* Towers run on rank 0 before the others hear of the call. */
+START_TEST(pictures_that_do_not_fit)
+{
+    play p = {.ranks = 2};
+    tn_model *m = open_as(&p, SEEING, "tensor");
+    tn_session *s = m ? tn_session_new(m, NULL, &err) : NULL;
+    ck_assert_msg(s != NULL, "%s", err.message);
+    const int64_t ids[] = {3, 1, 4};
+    const float features[8] = {0};
+    const tn_pictures images = {.size = sizeof images, .features = features, .feature_count = 1};
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 3, .ids = ids, .images = &images};
+    int tells = p.tells, gathers = p.gathers;
+    ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_E_INPUT);
+    expect(TN_E_INPUT, "no token of the batch is their image_token_id");
+    ck_assert_int_eq(p.tells, tells);
+    ck_assert_int_eq(p.gathers, gathers);
+    batch.images = NULL;
+    ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_OK);
+    ck_assert_int_gt(p.tells, tells);
+    tn_session_free(s);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(calls_that_cannot_be)
+{
+    static const struct {
+        int64_t tokens, has, images, sounds, bytes;
+    } cases[] = {{2, 0, 0, 0, 8},  {2, 0, 0, 0, 24},  {2, 1, 0, 0, 16}, {2, 4, 0, 0, 24},         {2, 8, 0, 0, 32},
+                 {0, 0, 0, 0, 16}, {-1, 0, 0, 0, 16}, {2, 0, 1, 0, 16}, {INT64_MAX, 0, 0, 0, 16}, {2, 0, 0, -1, 16}};
+    tn_config *config = tn_config_new();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char told[2 * sizeof(parallel_order) + 64] = "";
+        const parallel_order orders[] = {
+            {.kind = ORDER_NEW, .number = {1, 64}},
+            {.kind = ORDER_RUN,
+             .bytes = cases[i].bytes,
+             .number = {cases[i].tokens, 0, cases[i].has, 0, 0, cases[i].images, 0, cases[i].sounds}}};
+        memcpy(told, orders, sizeof orders);
+        play p = {.rank = 1, .ranks = 2, .told = told};
+        tn_model *m = open_as(&p, LLAMA, "tensor");
+        ck_assert_msg(m != NULL, "%s", err.message);
+        ck_assert_int_eq(tn_follow(m, config, &err), TN_E_INTERNAL);
+        expect(TN_E_INTERNAL, "report this defect");
+        tn_model_close(m);
+    }
+    tn_config_free(config);
+}
+END_TEST
+
 /* The first gather is that of opening, the second of comparing, the third of a session; then come those of a run. */
 START_TEST(how_many_ranks_a_text_names)
 {
@@ -373,6 +432,8 @@ int main(void)
     tcase_add_test(tc, what_is_foretold);
     tcase_add_test(tc, what_a_pipeline_refuses);
     tcase_add_test(tc, ranks_that_are_not_alike);
+    tcase_add_test(tc, pictures_that_do_not_fit);
+    tcase_add_test(tc, calls_that_cannot_be);
     tcase_add_test(tc, how_many_ranks_a_text_names);
     tcase_add_loop_test(tc, a_group_that_fails, 1, 9);
     return suite_run();

@@ -52,6 +52,14 @@ ranks 2 "$tenon" run $model "$text" -n 4 --kernels=cpu_delta_rule --parallel pip
 ok 'a kernel that no rank has a site for' ended 3 $? 'takes no site of this model'
 ranks 5 "$tenon" run $model "$text" -n 4 --parallel pipeline
 ok 'more ranks than layers' ended 2 $? 'num_hidden_layers is 4' 'at most 4 ranks' 'tensor=5'
+sees=tests/data/models/qwen2_5_omni_thinker photo=tests/data/media/files/exif6_100x60.jpg
+"$tenon" run $sees "$text" --image $photo --audio tests/data/media/files/s16_22k_mono.wav -n 8 --temperature 0 -q --kernels=none >"$tmp/alone"
+for kind in tensor pipeline; do
+    ranks 2 "$tenon" run $sees "$text" --image $photo --audio tests/data/media/files/s16_22k_mono.wav -n 8 --temperature 0 -q --kernels=none --parallel $kind
+    ok "$kind, a picture and a sound" same
+done
+ranks 2 "$tenon" run $sees "$text" --image README.md -n 8 --parallel tensor
+ok 'no picture' ended 4 $? 'is no PNG, JPEG or WebP file'
 mkdir "$tmp/locked" && cp $model/*.json $model/*.txt $model/model.safetensors "$tmp/locked"
 "$tenon" lock "$tmp/locked" >"$tmp/model.lock"
 "$tenon" run $model "$text" -n 4 --temperature 0 -q --kernels=none >"$tmp/alone" 2>/dev/null
