@@ -44,6 +44,10 @@ static void print_impl(const report *p, const tn_check_row *r)
         printf(": passed, worst %.2g of the tolerance", r->worst);
         if (r->worst > 0)
             printf(" (%lld tokens, %s)", (long long)r->worst_tokens, r->worst_shape);
+        if (r->apart > 0)
+            printf("\n    at %lld of them some rows or heads alone have other bits than among all: not for --parallel "
+                   "tensor",
+                   (long long)r->apart);
         printf("\n");
     } else {
         printf(": FAILED at %lld of them\n    %s\n    at %s\n    again: tenon check %s --site %lld",
@@ -116,6 +120,7 @@ static json_t *json_row(const tn_check_row *r)
     json_object_set_new(o, "sites", json_integer((json_int_t)r->sites));
     json_object_set_new(o, "failed", json_integer((json_int_t)r->failed));
     json_object_set_new(o, "declined", json_integer((json_int_t)r->declined));
+    json_object_set_new(o, "apart", json_integer((json_int_t)r->apart));
     json_object_set_new(o, "worst", json_number(r->worst));
     json_object_set_new(o, "worst_shape", json_string(r->worst_shape));
     json_object_set_new(o, "worst_tokens", json_integer((json_int_t)r->worst_tokens));

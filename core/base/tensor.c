@@ -180,6 +180,15 @@ void tensor_shape_text(int32_t ndim, const int64_t *shape, char *text, size_t si
     text_cut(text + used, size - used, "]");
 }
 
+bool tensor_is_plain(const tn_tensor *t)
+{
+    int64_t stride = 1;
+    for (int32_t i = t->ndim - 1; i >= 0; stride *= t->shape[i--])
+        if (t->stride[i] != stride && t->shape[i] > 1)
+            return false;
+    return tensor_is_float(t->dtype);
+}
+
 bool tensor_is_dense_last(const tn_tensor *t)
 {
     return t->ndim < 1 || t->stride[t->ndim - 1] == 1 || t->shape[t->ndim - 1] <= 1;

@@ -15,6 +15,9 @@ tn_status tensor_check(const tn_tensor *tensor, const char *name, tn_error *err)
 /* "[3,40]"; cut short where it does not fit. */
 void tensor_shape_text(int32_t ndim, const int64_t *shape, char *text, size_t size);
 
+/* Dense, of such a type? */
+bool tensor_is_plain(const tn_tensor *tensor);
+
 /* Elements side by side along the last dimension. */
 bool tensor_is_dense_last(const tn_tensor *tensor);
 

@@ -1,6 +1,7 @@
 /* Is a kernel right at a site? Eager computes in this process, the kernel in a child. */
 #include "check/check.h"
 
+#include "check/cut.h"
 #include "check/part.h"
 #include "op/op.h"
 
@@ -27,6 +28,15 @@ typedef struct check_part {
     const fenced_run *run;
 } check_part;
 
+/* A case at a part of the site. */
+enum { MOST_CUTS = 12 };
+typedef struct check_cut {
+    size_t ref;
+    const cut *cut;
+    inputs in;
+    const fenced_run *run;
+} check_cut;
+
 /* A check under way. The cases come first among the references, then calls of other sites, then those of the sites that
  * are met once. */
 typedef struct checking {
@@ -42,6 +52,9 @@ typedef struct checking {
     const fenced_run **first; /* of each reference                                                 */
     check_part parts[MOST_PARTS];
     size_t part_count;
+    cut cut[CUT_PARTS];
+    check_cut cuts[MOST_CUTS];
+    size_t cut_count;
     bool busy; /* the team never ran at one time                                                  */
 } checking;
 
@@ -155,6 +168,39 @@ static tn_status open_parts(checking *c, tn_error *err)
     return status;
 }
 
+static tn_status open_cut(checking *c, size_t ref, const cut *part, tn_error *err)
+{
+    check_cut *one = &c->cuts[c->cut_count++];
+    *one = (check_cut){.ref = ref, .cut = part, .run = &c->runs[c->run_count]};
+    tn_status status = cut_inputs(part, &c->refs[ref].in, &one->in, err);
+    return status == TN_OK ? check_open_run(&c->runs[c->run_count++], &one->in, NULL, (check_manner){.team = 1}, err)
+                           : status;
+}
+
+static bool is_cut_case(const checking *c, size_t i)
+{
+    return !c->cases[i].once && c->refs[i].in.tokens > 0 && is_light(c, i, LIGHT);
+}
+
+/* Few and many tokens, which go other ways, at each of the parts. */
+static tn_status open_cuts(checking *c, tn_error *err)
+{
+    tn_status status = TN_OK;
+    size_t count = 0, most = MOST_CUTS / CUT_PARTS, seen = 0;
+    bool there = c->subject->cut;
+    for (int part = 0; part < CUT_PARTS && there; part++)
+        there = cut_open(&c->cut[part], c->subject->site, part);
+    for (size_t i = 0; i < c->case_count; i++)
+        count += is_cut_case(c, i);
+    for (size_t i = 0; there && i < c->case_count && status == TN_OK; i++) {
+        if (!is_cut_case(c, i) || seen++ % ((count + most - 1) / most) != 0)
+            continue;
+        for (int part = 0; part < CUT_PARTS && status == TN_OK; part++)
+            status = open_cut(c, i, &c->cut[part], err);
+    }
+    return status;
+}
+
 /* On one thread, with scratch for one and for all; then calls of other sites; then the first again on the team, and the
  * others from the last to the first; among them what is tried once, off any multiple of more than an element. Last the
  * sites that are met once. */
@@ -176,6 +222,8 @@ static tn_status open_runs(checking *c, tn_error *err)
         status = open_run(c, i, (check_manner){.team = team_for(c, i, c->cases[i].once), .off = c->cases[i].once}, err);
     if (status == TN_OK)
         status = open_parts(c, err);
+    if (status == TN_OK)
+        status = open_cuts(c, err);
     for (size_t i = c->others; i < c->ref_count && status == TN_OK; i++)
         status = open_run(c, i, (check_manner){.team = team_for(c, i, true), .only = true}, err);
     return status;
@@ -193,10 +241,12 @@ static size_t ref_of(const checking *c, const fenced_run *run)
 
 static bool is_part(const checking *c, const fenced_run *run)
 {
-    size_t i = 0;
+    size_t i = 0, j = 0;
     while (i < c->part_count && c->parts[i].run != run)
         i++;
-    return i < c->part_count;
+    while (j < c->cut_count && c->cuts[j].run != run)
+        j++;
+    return i < c->part_count || j < c->cut_count;
 }
 
 static tn_status compare_run(const checking *c, const fenced_run *run, compare_figures *figures, tn_error *err)
@@ -231,6 +281,20 @@ static tn_status compare_part(const checking *c, const check_part *p, tn_error *
                            "same (TN_SAME_BITS)",
                            (long long)p->part.first, (long long)(p->part.first + p->part.count - 1),
                            (long long)part_tokens(&c->refs[p->ref].in.call), detail);
+    return TN_OK;
+}
+
+static tn_status compare_cut(const checking *c, const check_cut *p, tn_error *err)
+{
+    char detail[120];
+    const tn_call whole = cut_call(p->cut, &c->first[p->ref]->call);
+    for (int i = 0; i < whole.out_count; i++)
+        if (!compare_bits(&whole.out[i], &p->run->call.out[i], detail, sizeof detail))
+            return tn_fail(err, TN_E_VERIFY, c->subject->site->path,
+                           "other bits with %lld tokens for some rows or heads alone than among all (%s), where each "
+                           "rank has some "
+                           "(tensor)",
+                           (long long)p->in.tokens, detail);
     return TN_OK;
 }
 
@@ -298,6 +362,8 @@ static tn_status make_check(checking *c, compare_figures *figures, tn_error *err
         status = is_part(c, &c->runs[i]) ? TN_OK : compare_run(c, &c->runs[i], figures, err);
     for (size_t i = 0; i < c->part_count && status == TN_OK; i++)
         status = compare_part(c, &c->parts[i], err);
+    for (size_t i = 0; i < c->cut_count && status == TN_OK; i++)
+        status = compare_cut(c, &c->cuts[i], err);
     if (status == TN_OK && s->gradients)
         status = compare_gradients_of(c, figures, err);
     if (status == TN_OK && s->coverage)
@@ -314,7 +380,7 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
     size_t refs = case_count + OTHERS + s->each_count;
     checking c = {.subject = s, .cases = cases, .case_count = case_count, .team = team_of(s)};
     c.refs = calloc(refs, sizeof *c.refs);
-    c.runs = calloc(WAYS * refs + MOST_PARTS, sizeof *c.runs);
+    c.runs = calloc(WAYS * refs + MOST_PARTS + MOST_CUTS, sizeof *c.runs);
     c.first = calloc(refs, sizeof *c.first);
     tn_status status =
         c.refs && c.runs && c.first ? make_check(&c, figures ? figures : &local, err) : check_no_memory(err);
@@ -324,6 +390,10 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
         check_reference_close(&c.refs[i]);
     for (size_t i = 0; i < c.part_count; i++)
         free(c.parts[i].counts);
+    for (size_t i = 0; i < c.cut_count; i++)
+        inputs_close(&c.cuts[i].in);
+    for (int part = 0; part < CUT_PARTS; part++)
+        cut_close(&c.cut[part]);
     check_other_close(&c.made_up);
     free(c.refs);
     free(c.runs);

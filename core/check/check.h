@@ -31,6 +31,7 @@ typedef struct check_subject {
     const graph_binding *bound; /* what is applied there: its plan and packed memory are used; NULL: they are made in
                                    the child                                                         */
     bool gradients;             /* backward is checked, too                                      */
+    bool cut;                   /* what it gives for some rows or heads must not hang on how many there are */
     bool all_gradients;         /* ... in every case: else not in those of many tokens, or heavy ones */
     const tn_site *other;       /* one of the same shape with other weights; NULL: a copy is made up   */
     const tn_site *unlike;      /* one of another shape that it takes, or NULL                        */

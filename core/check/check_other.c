@@ -35,16 +35,6 @@ static void change_matrix(const tn_tensor *from, const tn_tensor *to)
     }
 }
 
-/* Can it be read as dense floats? */
-static bool is_plain(const tn_tensor *t)
-{
-    int64_t stride = 1;
-    for (int32_t i = t->ndim - 1; i >= 0; stride *= t->shape[i--])
-        if (t->stride[i] != stride && t->shape[i] > 1)
-            return false;
-    return tensor_is_float(t->dtype);
-}
-
 /* One element more, so that none begins at a multiple of more than that: files have weights there, too. */
 static size_t room_of(const tn_tensor *t)
 {
@@ -58,7 +48,7 @@ tn_status check_other_open(check_other *o, const tn_site *like, size_t most, tn_
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < like->param[role].count; i++, count++) {
             bytes += room_of(&like->param[role].tensors[i]);
-            if (bytes > MOST_BYTES || bytes > most || !is_plain(&like->param[role].tensors[i]))
+            if (bytes > MOST_BYTES || bytes > most || !tensor_is_plain(&like->param[role].tensors[i]))
                 return tn_fail(err, TN_DECLINED, like->path, "no other weights can be made up");
         }
     if (count == 0)

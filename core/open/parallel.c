@@ -134,6 +134,7 @@ tn_status parallel_open(tn_model *m, const tn_model_options *options, tn_error *
         m->replicas = m->group;
         m->group = NULL;
     }
+    m->target.cut = m->group && !m->by_sums;
     if (m->replicas && !end.pass)
         return tn_fail(err, TN_E_USAGE, "tn_group", "it has no pass, which replicas want");
     if (a.ranks && a.ranks != end.ranks)

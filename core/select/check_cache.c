@@ -37,8 +37,9 @@ static bool make_key(const plan *p, size_t candidate, const plan_fit *fit, size_
     machine_cpu_name(cpu, sizeof cpu);
     text_add(key, "host %s\ncpu %s, flags %" PRIx64 ", %d threads, environment %016" PRIx64 "\n", host, cpu,
              tn_cpu_flags(), (int)tn_thread_count(), environment_hash());
-    text_add(key, "weights %016" PRIx64 "\nsite %s %s %016" PRIx64 "%s\n", p->target->weights_identity,
-             tn_op_name(own->op), own->path, plan_shape_hash(own), p->target->training ? " with gradients" : "");
+    text_add(key, "weights %016" PRIx64 "\nsite %s %s %016" PRIx64 "%s%s\n", p->target->weights_identity,
+             tn_op_name(own->op), own->path, plan_shape_hash(own), p->target->training ? " with gradients" : "",
+             p->target->cut ? " and parts" : "");
     text_add(key, "code %s\nkernel %s/%s/%d passed\n", code, sha256, k->kernel.id,
              (int)(fit - plan_fit_at(p, candidate, p->shape_of[site], 0)));
     return !key->failed;

@@ -16,6 +16,7 @@ typedef struct apply_target {
     uint64_t weights_identity; /* changes when the checkpoint's files do (shards_identity); 0: not known     */
     bool weights_change;       /* tn_model_options': kernels that pack decline                        */
     bool together;             /* other ranks must choose alike: nothing is timed                      */
+    bool cut;                  /* its sites are parts, whose numbers are those of the whole (tensor)        */
     bool training;             /* only kernels with gradients are taken                               */
     int64_t session_count;     /* open sessions: kernels may not change meanwhile                     */
     struct apply_state *applied;

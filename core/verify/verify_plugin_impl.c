@@ -64,6 +64,7 @@ static bool count_site(tn_check_row *row, const tn_check_row *one, tn_status sta
     row->declined += status == TN_DECLINED;
     row->sites += status != TN_DECLINED;
     row->failed += one->result == TN_CHECK_FAILED;
+    row->apart += one->apart;
     bool first_failure = one->result == TN_CHECK_FAILED && row->failed == 1;
     if (first_failure || (status == TN_DECLINED && row->declined == 1 && row->failed == 0)) {
         text_cut(kept->shape, sizeof kept->shape, "%s", one->shape);
@@ -113,6 +114,7 @@ static tn_status try_site(verify_plugin *k, const tn_impl *impl, const tn_site *
     one.site = k->site;
     one.shape = one.worst_shape = shape;
     one.sites = 1;
+    one.apart = status == TN_OK && t.apart;
     one.worst = t.figures.worst;
     one.worst_tokens = t.worst_tokens;
     one.max_tokens = t.most_tokens;

@@ -2,6 +2,7 @@
 #include "verify/verify_plugin_try.h"
 
 #include "base/text.h"
+#include "check/cut.h"
 #include "op/op.h"
 
 #include <stdlib.h>
@@ -161,6 +162,47 @@ static tn_status forward_alone(verify_plugin_try *k, fenced_run *runs, tn_error 
     return status == TN_OK ? compare_alone(k, runs, err) : status;
 }
 
+/* Every third case, at a part of the site. */
+static tn_status compare_cut(verify_plugin_try *k, const cut *c, inputs *in, fenced_run *runs, tn_error *err)
+{
+    enum { STEP = 3 };
+    char detail[120];
+    tn_status status = TN_OK;
+    size_t count = 0;
+    for (size_t i = 1; i < k->case_count && status == TN_OK; i += STEP, count++) {
+        status = cut_inputs(c, &k->cases[i].eager.in, &in[count], err);
+        if (status == TN_OK)
+            status = check_open_run(&runs[count], &in[count], NULL, (check_manner){.team = 1}, err);
+    }
+    if (status == TN_OK)
+        status = execute(k, runs, count, 1, err);
+    for (size_t i = 0; i < count && status == TN_OK; i++) {
+        const tn_call whole = cut_call(c, &k->cases[1 + STEP * i].forward->call);
+        for (int j = 0; j < whole.out_count; j++)
+            k->apart |= !compare_bits(&whole.out[j], &runs[i].call.out[j], detail, sizeof detail);
+    }
+    return status;
+}
+
+/* What it gives for some rows or heads alone: no fault, but no kernel for ranks that have them. */
+static tn_status forward_cut(verify_plugin_try *k, tn_error *err)
+{
+    inputs in[TRY_CASES] = {0};
+    fenced_run *runs = calloc(TRY_CASES, sizeof *runs);
+    cut c;
+    tn_status status = runs ? TN_OK : check_no_memory(err);
+    if (cut_open(&c, k->site, CUT_PARTS - 1) && status == TN_OK)
+        status = compare_cut(k, &c, in, runs, err);
+    for (size_t i = 0; i < TRY_CASES; i++) {
+        inputs_close(&in[i]);
+        if (runs)
+            fenced_close_run(&runs[i]);
+    }
+    cut_close(&c);
+    free(runs);
+    return status == TN_DECLINED ? TN_OK : status;
+}
+
 /* On a team; the last one works behind a call with other weights, which comes first. */
 static tn_status forward_team(verify_plugin_try *k, size_t team, fenced_run *runs, tn_error *err)
 {
@@ -213,6 +255,8 @@ tn_status verify_plugin_try_site(verify_plugin_try *k, tn_error *err)
     tn_status status = open_cases(k, err);
     if (status == TN_OK)
         status = forward_alone(k, runs, err);
+    if (status == TN_OK)
+        status = forward_cut(k, err);
     for (size_t team = 1; team < k->team_count && status == TN_OK; team++)
         status = forward_team(k, team, runs + ALONE, err);
     /* The gradient of a norm over one element cancels but for eps: what is left is rounding. */

@@ -28,6 +28,7 @@ typedef struct verify_plugin_try {
     compare_figures figures; /* the worst element of all that passed                                  */
     int64_t worst_tokens;    /* and its call's tokens                                                 */
     int64_t most_tokens;     /* of all calls                                                          */
+    bool apart;              /* some rows or heads alone had other bits than among all                */
 } verify_plugin_try;
 
 /* Everything that can be tried at k->site, in child processes: forward, then backward where there is one. TN_E_KERNEL

@@ -44,6 +44,9 @@ typedef struct tn_check_row {
     double eager_seconds, kernel_seconds; /* medians, measured in turns                                      */
     double operations, bytes;             /* that the call needs at least                                     */
     double ceiling;                       /* the part of what the machine can do at best; 0: not known        */
+    /* Of the sites that passed, those at which some rows or heads alone have other bits than among all: where ranks
+     * have such parts (tn_model_options.parallel) the kernel is declined. */
+    int64_t apart;
 } tn_check_row;
 
 typedef struct tn_check_options {

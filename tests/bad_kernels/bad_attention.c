@@ -81,6 +81,8 @@ static tn_status forward(const tn_call *call, tn_error *err)
     if (call->out[0].shape[3] > MOST_DIM)
         return tn_fail(err, TN_E_KERNEL, call->site->path, "a head of %d at most", MOST_DIM);
     tn_parallel_for(q->shape[0] * q->shape[1] * q->shape[2], 1, queries, (void *)call);
+    if (faulty("other bits of few heads") && q->shape[2] < 3 && q->shape[0] * q->shape[1] > 0)
+        *(unsigned char *)call->out[0].data ^= 1; /* as if another loop had added                      */
     return TN_OK;
 }
 

@@ -2,6 +2,7 @@
  * compute is check_models --parallel's matter. */
 #include "open/parallel.h"
 #include "suite.h"
+#include "test_kernels.h"
 
 #include <tenon/tenon.h>
 
@@ -304,6 +305,33 @@ START_TEST(what_a_pipeline_refuses)
 }
 END_TEST
 
+/* The last bit of its first number follows from the number of rows. */
+static tn_status counts_rows(const tn_call *call, tn_error *e)
+{
+    tn_status status = test_kernel_forward(call, e);
+    if (status == TN_OK && tn_tensor_count(&call->out[0]) > 0)
+        *(unsigned char *)call->out[0].data ^= call->site->dim[TN_DIM_OUT] / 8 % 2;
+    return status;
+}
+
+START_TEST(kernels_of_parts)
+{
+    static const char *const ways[] = {NULL, "sums", "tensor", "pipeline"};
+    test_kernel_add(&(test_kernel){.id = "counts", .op = TN_OP_LINEAR, .forward = counts_rows});
+    test_kernel_add(&(test_kernel){.id = "right", .op = TN_OP_LINEAR});
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        play p = {.ranks = 2, .passes = true};
+        tn_model *m = ways[i] ? open_as(&p, LLAMA, ways[i]) : tn_model_open(LLAMA, NULL, &err);
+        ck_assert_msg(m != NULL, "%s", err.message);
+        ck_assert_msg(tn_apply_kernels(m, NULL, "right", NULL, &err) == TN_OK, "%s", err.message);
+        ck_assert_int_eq(tn_apply_kernels(m, NULL, "counts", NULL, &err), i < 2 ? TN_OK : TN_E_VERIFY);
+        if (i >= 2)
+            expect(TN_E_VERIFY, "for some rows or heads alone than among all");
+        tn_model_close(m);
+    }
+}
+END_TEST
+
 START_TEST(ranks_that_are_not_alike)
 {
     play p = {.ranks = 2, .unlike = true};
@@ -431,6 +459,7 @@ int main(void)
     tcase_add_test(tc, sums_are_of_parts);
     tcase_add_test(tc, what_is_foretold);
     tcase_add_test(tc, what_a_pipeline_refuses);
+    tcase_add_test(tc, kernels_of_parts);
     tcase_add_test(tc, ranks_that_are_not_alike);
     tcase_add_test(tc, pictures_that_do_not_fit);
     tcase_add_test(tc, calls_that_cannot_be);

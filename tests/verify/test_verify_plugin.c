@@ -159,6 +159,22 @@ START_TEST(other_operations_are_tried_as_hard)
 }
 END_TEST
 
+/* No fault of one process. */
+START_TEST(parts_with_other_bits_are_told)
+{
+    static const char *const fault[] = {NULL, "other bits of few heads"};
+    for (int i = 0; i < 2; i++) {
+        fault[i] ? setenv("BAD_KERNEL", fault[i], 1) : unsetenv("BAD_KERNEL");
+        tn_error err = TN_ERROR_INIT;
+        tn_status status = check_file("tests/bad_kernels/bad_attention.so", (tn_check_options){0}, &err);
+        ck_assert_msg(status == TN_OK, "%s: %s", err.message, seen.reason);
+        ck_assert_int_eq(seen.row.result, TN_CHECK_PASSED);
+        ck_assert_msg(i ? seen.row.apart > 0 : seen.row.apart == 0, "%lld of %lld", (long long)seen.row.apart,
+                      (long long)seen.row.sites);
+    }
+}
+END_TEST
+
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(one_site_is_tried_again)
@@ -343,8 +359,9 @@ int main(void)
     suite_add(tc, without_a_fault_it_passes);
     ADD_SLOW_LOOP(tc, a_fault_is_caught, FAULTS);
     ADD_SLOW_LOOP(tc, other_operations_are_tried_as_hard, OTHERS);
-    suite_add(tc, one_site_is_tried_again, each_site_has_a_row, other_operations_are_left_out, a_callback_ends_it,
-              no_usable_plugin, a_kernel_that_is_not_available_is_not_tried, times_are_plausible);
+    suite_add(tc, parts_with_other_bits_are_told, one_site_is_tried_again, each_site_has_a_row,
+              other_operations_are_left_out, a_callback_ends_it, no_usable_plugin,
+              a_kernel_that_is_not_available_is_not_tried, times_are_plausible);
     tcase_add_loop_test(tc, sites_cover_what_is_taken, 0, count);
     tcase_add_loop_test(tc, matrices_of_several_types_are_drawn, 0, 2);
     suite_add(tc, sites_keep_to_rules);
