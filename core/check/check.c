@@ -189,7 +189,7 @@ static tn_status open_cuts(checking *c, tn_error *err)
     size_t count = 0, most = MOST_CUTS / CUT_PARTS, seen = 0;
     bool there = c->subject->cut;
     for (int part = 0; part < CUT_PARTS && there; part++)
-        there = cut_open(&c->cut[part], c->subject->site, part);
+        there = cut_open(&c->cut[part], c->subject->site, c->subject->impl, part);
     for (size_t i = 0; i < c->case_count; i++)
         count += is_cut_case(c, i);
     for (size_t i = 0; there && i < c->case_count && status == TN_OK; i++) {
@@ -292,8 +292,7 @@ static tn_status compare_cut(const checking *c, const check_cut *p, tn_error *er
         if (!compare_bits(&whole.out[i], &p->run->call.out[i], detail, sizeof detail))
             return tn_fail(err, TN_E_VERIFY, c->subject->site->path,
                            "other bits with %lld tokens for some rows or heads alone than among all (%s), where each "
-                           "rank has some "
-                           "(tensor)",
+                           "rank has some (tensor)",
                            (long long)p->in.tokens, detail);
     return TN_OK;
 }
@@ -371,19 +370,15 @@ static tn_status make_check(checking *c, compare_figures *figures, tn_error *err
     return status;
 }
 
-tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
-                     tn_error *err)
+static tn_status check_here(const check_subject *s, const check_case *cases, size_t case_count,
+                            compare_figures *figures, tn_error *err)
 {
-    compare_figures local = {0};
-    if (!s->device->ops->host_memory)
-        return check_far(s, figures ? figures : &local, err);
     size_t refs = case_count + OTHERS + s->each_count;
     checking c = {.subject = s, .cases = cases, .case_count = case_count, .team = team_of(s)};
     c.refs = calloc(refs, sizeof *c.refs);
     c.runs = calloc(WAYS * refs + MOST_PARTS + MOST_CUTS, sizeof *c.runs);
     c.first = calloc(refs, sizeof *c.first);
-    tn_status status =
-        c.refs && c.runs && c.first ? make_check(&c, figures ? figures : &local, err) : check_no_memory(err);
+    tn_status status = c.refs && c.runs && c.first ? make_check(&c, figures, err) : check_no_memory(err);
     for (size_t i = 0; i < c.run_count; i++)
         fenced_close_run(&c.runs[i]);
     for (size_t i = 0; i < c.ref_count; i++)
@@ -399,4 +394,20 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
     free(c.runs);
     free(c.first);
     return status;
+}
+
+tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
+                     tn_error *err)
+{
+    compare_figures local = {0};
+    check_subject whole = *s;
+    figures = figures ? figures : &local;
+    if (!s->device->ops->host_memory)
+        return check_far(s, figures, err);
+    tn_status status = check_here(s, cases, case_count, figures, err);
+    whole.cut = false;
+    if (status != TN_DECLINED || !s->cut)
+        return status;
+    tn_error_clear(err); /* it may be a part that the kernel has no plan for                                */
+    return check_here(&whole, cases, case_count, figures, err);
 }

@@ -2,6 +2,7 @@
 #include "check/cut.h"
 
 #include "base/tensor.h"
+#include "op/match.h"
 #include "op/op.h"
 
 #include <ctype.h>
@@ -29,14 +30,14 @@ static const kind *kind_of(tn_op op)
     return NULL;
 }
 
-/* Where a part begins of so many: heads go by halves, with the keys that are theirs, rows by a third in eights, which
- * are the least that ranks are dealt. */
+/* Where a part begins of so many: heads go by halves, with the keys that are theirs; rows by a third, in eights, which
+ * are the least that ranks are dealt, or in more where there are so many: kernels may want them. */
 static int64_t begin_of(const kind *k, int64_t size, int part)
 {
-    enum { UNIT = 8 };
-    int64_t first = k->letters[1] ? size / 2 : size / 3 / UNIT * UNIT;
-    if (first == 0 && size > UNIT)
-        first = UNIT;
+    int64_t unit = 64, first;
+    while (unit > 8 && size / 3 < unit)
+        unit /= 2;
+    first = k->letters[1] ? size / 2 : size / 3 < unit && size > unit ? unit : size / 3 / unit * unit;
     return part == 0 ? 0 : part == CUT_PARTS ? size : first;
 }
 
@@ -85,8 +86,9 @@ static bool cut_params(cut *c, const kind *k, const op_row *row, const tn_site *
     return c->params;
 }
 
-bool cut_open(cut *c, const tn_site *whole, int part)
+bool cut_open(cut *c, const tn_site *whole, const tn_impl *impl, int part)
 {
+    char why[160];
     const kind *k = kind_of(whole->op);
     *c = (cut){.site = *whole, .part = part, .op = whole->op};
     for (int i = 0; k && k->letters[i]; i++) {
@@ -95,7 +97,7 @@ bool cut_open(cut *c, const tn_site *whole, int part)
         if (*size < 1 && whole->dim[k->dim[i]] != 0) /* where there is none it is as the other             */
             return false;
     }
-    return k && cut_params(c, k, op_find(whole->op), whole);
+    return k && cut_params(c, k, op_find(whole->op), whole) && match_site(&c->site, impl, why, sizeof why) == TN_OK;
 }
 
 void cut_close(cut *c)

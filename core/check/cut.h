@@ -15,8 +15,9 @@ typedef struct cut {
     tn_op op;
 } cut;
 
-/* Part 0 or 1 of a site, uneven where it goes. false: it cannot be cut into views, or there is no memory. */
-bool cut_open(cut *c, const tn_site *whole, int part);
+/* Part 0 or 1 of a site, uneven where it goes. false: it cannot be cut into views, the implementation does not match
+ * the part, or there is no memory. cut_close in any case. */
+bool cut_open(cut *c, const tn_site *whole, const tn_impl *impl, int part);
 void cut_close(cut *c);
 
 /* A call of the part: views of the whole's tensors. */

@@ -191,7 +191,7 @@ static tn_status forward_cut(verify_plugin_try *k, tn_error *err)
     fenced_run *runs = calloc(TRY_CASES, sizeof *runs);
     cut c;
     tn_status status = runs ? TN_OK : check_no_memory(err);
-    if (cut_open(&c, k->site, CUT_PARTS - 1) && status == TN_OK)
+    if (cut_open(&c, k->site, k->impl, CUT_PARTS - 1) && status == TN_OK)
         status = compare_cut(k, &c, in, runs, err);
     for (size_t i = 0; i < TRY_CASES; i++) {
         inputs_close(&in[i]);

@@ -22,6 +22,7 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16};
 
 static tn_dim counted; /* dimension of the operation at hand                                               */
 static int64_t whole;
+static bool takes_whole, plans_whole; /* sites of no other size                                            */
 
 static tn_status eager(const tn_call *call, tn_error *err)
 {
@@ -52,6 +53,12 @@ static tn_status always(const tn_call *call, tn_error *err)
     return nudged(call, true, err);
 }
 
+static tn_status plan(const tn_site *site, tn_plan *p, tn_error *err)
+{
+    (void)p;
+    return plans_whole && site->dim[counted] < whole ? tn_fail(err, TN_DECLINED, site->path, "too few") : TN_OK;
+}
+
 static tn_status try_kernel(int i, tn_status (*forward)(const tn_call *, tn_error *), bool cut, tn_error *err)
 {
     tn_site like = draw_site_plain(ops[i % OPS].op);
@@ -62,7 +69,11 @@ static tn_status try_kernel(int i, tn_status (*forward)(const tn_call *, tn_erro
     ck_assert_msg(draw_site_open(&d, &like, 7, err) == TN_OK, "%s", err->message);
     counted = ops[i % OPS].dim;
     whole = d.site.dim[counted];
-    const tn_impl impl = {.size = sizeof impl, .op = like.op, .tolerance = {64, 8, 8}, .forward = forward};
+    const tn_dim_rule rule = {counted, takes_whole ? whole : 0, 0, 0};
+    tn_impl impl = {.size = sizeof impl, .op = like.op, .tolerance = {64, 8, 8}, .plan = plan, .forward = forward};
+    impl.match = (tn_match){.size = sizeof impl.match, .features = like.features, .dims = &rule, .dim_count = 1};
+    for (int axis = 0; axis < TN_AXIS_MAX; axis++)
+        impl.match.takes[axis] = d.site.meaning[axis] ? TN_TAKES(d.site.meaning[axis]) : 0;
     const check_subject subject = {.device = &cpu_device, .site = &d.site, .impl = &impl, .cut = cut};
     check_case cases[CHECK_FIRST_USE];
     tn_status status = check_site(&subject, cases, check_first_use_cases(&d.site, cases), NULL, err);
@@ -90,21 +101,34 @@ START_TEST(others_are_refused)
 }
 END_TEST
 
+/* Of these nothing can be said. */
+START_TEST(kernels_for_no_part_are_taken)
+{
+    tn_error err = TN_ERROR_INIT;
+    takes_whole = true;
+    ck_assert_msg(try_kernel(_i, always, true, &err) == TN_OK, "%s", err.message);
+    takes_whole = false;
+    plans_whole = true;
+    ck_assert_msg(try_kernel(_i, always, true, &err) == TN_OK, "%s", err.message);
+}
+END_TEST
+
 /* Key heads that all query heads share, and rows that are fewer than a unit, lie on every rank. */
 START_TEST(what_has_no_parts)
 {
     cut c;
+    tn_impl impl = {.size = sizeof impl, .op = TN_OP_ATTENTION};
     tn_site site = {.op = TN_OP_ATTENTION};
     site.dim[TN_DIM_Q_HEADS] = 4;
     site.dim[TN_DIM_KV_HEADS] = 1;
-    ck_assert(!cut_open(&c, &site, 0));
+    ck_assert(!cut_open(&c, &site, &impl, 0));
     cut_close(&c);
     site = (tn_site){.op = TN_OP_LINEAR};
     site.dim[TN_DIM_OUT] = 7;
-    ck_assert(!cut_open(&c, &site, 0));
+    ck_assert(!cut_open(&c, &site, &impl, 0));
     cut_close(&c);
     site.op = TN_OP_RMS_NORM;
-    ck_assert(!cut_open(&c, &site, 0));
+    ck_assert(!cut_open(&c, &site, &impl, 0));
     cut_close(&c);
 }
 END_TEST
@@ -114,6 +138,7 @@ int main(void)
     TCase *tc = suite_open("parts of a site", 120);
     tcase_add_loop_test(tc, right_ones_are_taken, 0, 2 * OPS);
     tcase_add_loop_test(tc, others_are_refused, 0, 2 * OPS);
+    tcase_add_loop_test(tc, kernels_for_no_part_are_taken, 0, 2 * OPS);
     tcase_add_test(tc, what_has_no_parts);
     return suite_run();
 }
