@@ -1,4 +1,4 @@
-/* Views of a part of a site. */
+/* A part of a site: views of its parameters, and calls of it. */
 #include "check/cut.h"
 
 #include "base/tensor.h"
@@ -9,63 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What ranks are dealt of each operation: letters of the row's shapes that are cut together, and their dimensions. */
-typedef struct kind {
-    tn_op op;
-    const char *letters;
-    tn_dim dim[2];
-} kind;
-static const kind kinds[] = {{TN_OP_LINEAR, "O", {TN_DIM_OUT}},
-                             {TN_OP_GROUPED_MATMUL, "O", {TN_DIM_OUT}},
-                             {TN_OP_SHORT_CONV, "W", {TN_DIM_WIDTH}},
-                             {TN_OP_ROPE, "NK", {TN_DIM_Q_HEADS, TN_DIM_KV_HEADS}},
-                             {TN_OP_ATTENTION, "NK", {TN_DIM_Q_HEADS, TN_DIM_KV_HEADS}},
-                             {TN_OP_GATED_DELTA_RULE, "NK", {TN_DIM_Q_HEADS, TN_DIM_KV_HEADS}}};
-
-static const kind *kind_of(tn_op op)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i].op == op)
-            return &kinds[i];
-    return NULL;
-}
-
 /* Where a part begins of so many: heads go by halves, with the keys that are theirs; rows by a third, in eights, which
  * are the least that ranks are dealt, or in more where there are so many: kernels may want them. */
-static int64_t begin_of(const kind *k, int64_t size, int part)
+static int64_t begin_of(const char *letters, int64_t size, int part)
 {
-    int64_t unit = 64, first;
+    int64_t unit = 64, first = size / 2;
     while (unit > 8 && size / 3 < unit)
         unit /= 2;
-    first = k->letters[1] ? size / 2 : size / 3 < unit && size > unit ? unit : size / 3 / unit * unit;
+    if (!letters[1])
+        first = size / 3 < unit && size > unit ? unit : size / 3 / unit * unit;
     return part == 0 ? 0 : part == CUT_PARTS ? size : first;
 }
 
 /* The dimension of a tensor that is cut; -1: it is whole. */
-static int cut_dim(const kind *k, const char *shape)
+static int cut_dim(const char *letters, const char *shape)
 {
     int dim = 0;
     shape += islower((unsigned char)shape[0]) && shape[1] ? 1 : 0; /* the type comes first in what flows    */
     for (; *shape; shape++, dim++)
-        if (strchr(k->letters, *shape))
+        if (strchr(letters, *shape))
             return dim;
     return -1;
 }
 
-static tn_tensor view_of(const kind *k, const tn_tensor *whole, const char *shape, int part)
+static tn_tensor view_of(const char *letters, const tn_tensor *whole, const char *shape, int part)
 {
     tn_tensor t = *whole;
-    int dim = cut_dim(k, shape);
+    int dim = cut_dim(letters, shape);
     if (dim < 0 || dim >= t.ndim)
         return t;
-    int64_t first = begin_of(k, t.shape[dim], part);
-    t.shape[dim] = begin_of(k, t.shape[dim], part + 1) - first;
+    int64_t first = begin_of(letters, t.shape[dim], part);
+    t.shape[dim] = begin_of(letters, t.shape[dim], part + 1) - first;
     if (t.data)
         t.data = (char *)t.data + first * t.stride[dim] * (int64_t)tn_dtype_size(t.dtype);
     return t;
 }
 
-static bool cut_params(cut *c, const kind *k, const op_row *row, const tn_site *whole)
+static bool cut_params(cut *c, const op_row *row, const tn_site *whole)
 {
     size_t count = 0, at = 0;
     for (int role = 0; role < TN_ROLE_MAX; role++)
@@ -77,7 +57,7 @@ static bool cut_params(cut *c, const kind *k, const op_row *row, const tn_site *
             continue;
         tn_tensor *list = c->params + at;
         for (int64_t i = 0; i < own->count; i++, at++) {
-            list[i] = view_of(k, &own->tensors[i], p->shape, c->part);
+            list[i] = view_of(row->cut, &own->tensors[i], p->shape, c->part);
             if (!tensor_is_plain(&list[i]))
                 return false;
         }
@@ -89,15 +69,15 @@ static bool cut_params(cut *c, const kind *k, const op_row *row, const tn_site *
 bool cut_open(cut *c, const tn_site *whole, const tn_impl *impl, int part)
 {
     char why[160];
-    const kind *k = kind_of(whole->op);
-    *c = (cut){.site = *whole, .part = part, .op = whole->op};
-    for (int i = 0; k && k->letters[i]; i++) {
-        int64_t *size = &c->site.dim[k->dim[i]], first = begin_of(k, *size, part);
-        *size = begin_of(k, *size, part + 1) - first;
-        if (*size < 1 && whole->dim[k->dim[i]] != 0) /* where there is none it is as the other             */
+    const op_row *row = op_find(whole->op);
+    *c = (cut){.site = *whole, .part = part};
+    for (const char *l = row->cut; l && *l; l++) {
+        int64_t *size = &c->site.dim[op_dim_of(*l)], all = *size, first = begin_of(row->cut, all, part);
+        *size = begin_of(row->cut, all, part + 1) - first;
+        if (*size < 1 && all != 0) /* where there is none it is as the other                                */
             return false;
     }
-    return k && cut_params(c, k, op_find(whole->op), whole) && match_site(&c->site, impl, why, sizeof why) == TN_OK;
+    return row->cut && cut_params(c, row, whole) && match_site(&c->site, impl, why, sizeof why) == TN_OK;
 }
 
 void cut_close(cut *c)
@@ -108,14 +88,13 @@ void cut_close(cut *c)
 
 tn_call cut_call(const cut *c, const tn_call *whole)
 {
-    const kind *k = kind_of(c->op);
-    const op_row *row = op_find(c->op);
+    const op_row *row = op_find(c->site.op);
     tn_call call = *whole;
     call.site = &c->site;
     for (int32_t i = 0; i < call.in_count; i++)
-        call.in[i] = view_of(k, &whole->in[i], row->in[i].shape, c->part);
+        call.in[i] = view_of(row->cut, &whole->in[i], row->in[i].shape, c->part);
     for (int32_t i = 0; i < call.out_count; i++)
-        call.out[i] = view_of(k, &whole->out[i], row->out[i].shape, c->part);
+        call.out[i] = view_of(row->cut, &whole->out[i], row->out[i].shape, c->part);
     return call;
 }
 

@@ -12,7 +12,6 @@ typedef struct cut {
     tn_site site;
     tn_tensor *params;
     int part;
-    tn_op op;
 } cut;
 
 /* Part 0 or 1 of a site, uneven where it goes. false: it cannot be cut into views, the implementation does not match

@@ -70,7 +70,10 @@ typedef struct op_row {
     op_tensor in[OP_INPUTS], out[OP_OUTPUTS];
     op_param param[OP_PARAMS];
     int in_place; /* so many of its first outputs may be the memory of the inputs of the same number and type */
-    bool picks;   /* output 1 says which, output 0 how much: their columns come in any order            */
+    /* Letters of outputs that are cut together where ranks have parts of it, whose results are those of the whole;
+     * NULL: none. */
+    const char *cut;
+    bool picks; /* output 1 says which, output 0 how much: their columns come in any order            */
     /* Multiplications and additions of a call; NULL: those of its products with parameters. */
     double (*operations)(const tn_call *call);
     /* What else a site of this operation must fulfil; NULL: nothing. */
@@ -123,6 +126,9 @@ int64_t op_group_columns(int64_t columns, int64_t groups);
 
 /* Tensors of one parameter: 1, or one for each expert. */
 int64_t op_param_count(const op_param *param, const tn_site *site);
+
+/* The dimension of a site that a letter stands for; TN_DIM_MAX: it stands for something else. shape.c */
+tn_dim op_dim_of(char letter);
 
 /* Does t have the shape that spec describes? Binds free letters. shape.c */
 bool op_fits(const char *spec, const tn_site *site, op_free *free_letters, const tn_tensor *t);

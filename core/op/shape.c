@@ -83,8 +83,7 @@ tn_dtype op_dtype_of(const char *spec, const tn_site *site)
     }
 }
 
-/* A dimension that the site knows; -1: the letter is a free one. */
-static int64_t known(const tn_site *site, char letter)
+tn_dim op_dim_of(char letter)
 {
     static const struct {
         char letter;
@@ -93,6 +92,15 @@ static int64_t known(const tn_site *site, char letter)
                 {'D', TN_DIM_HEAD},         {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K},
                 {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS}, {'F', TN_DIM_TAPS},     {'Z', TN_DIM_STREAMS},
                 {'L', TN_DIM_RANK}};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        if (dims[i].letter == letter)
+            return dims[i].dim;
+    return TN_DIM_MAX;
+}
+
+/* A dimension that the site knows; -1: the letter is a free one. */
+static int64_t known(const tn_site *site, char letter)
+{
     if (letter == 'M' || letter == 'm')
         return site->dim[TN_DIM_EXPERTS] * site->dim[letter == 'M' ? TN_DIM_RANK : TN_DIM_RANK_DOWN];
     int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY], head_v = site->dim[TN_DIM_HEAD_V];
@@ -108,10 +116,8 @@ static int64_t known(const tn_site *site, char letter)
         return site->dim[TN_DIM_STREAMS] * site->dim[TN_DIM_STREAMS];
     if (letter == 'V')
         return head_v > 0 ? head_v : head;
-    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        if (dims[i].letter == letter)
-            return site->dim[dims[i].dim];
-    return -1;
+    tn_dim dim = op_dim_of(letter);
+    return dim < TN_DIM_MAX ? site->dim[dim] : -1;
 }
 
 static int64_t *free_of(op_free *f, char letter)
